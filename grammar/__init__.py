@@ -1,0 +1,1 @@
+"""The grammar of the ``.pipe`` language, as a resource: ``pipe.lark``."""

@@ -1,0 +1,94 @@
+"""Lower bounds on the makespan that hold for every order of the operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.needs import positions
+from ..ir.operations import PER_MICROBATCH, Kind
+from ..ir.schedule import Schedule
+
+__all__ = ["Bounds", "find_bounds"]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Neither can be beaten by reordering.
+
+    ``busiest_rank``: the work of a rank, after the shortest chain that leads to any of its operations
+    and before the shortest that follows all of them. ``chain``: the longest chain of one microbatch.
+    """
+
+    busiest_rank: float
+    chain: float
+
+
+def find_bounds(schedule: Schedule, durations: np.ndarray, alone: np.ndarray, latency: float) -> Bounds:
+    """The bounds of a schedule whose operation ``i`` takes ``durations[i]`` (that of its slot).
+
+    ``alone[i]`` is what it would take outside an overlapped slot. Linear in the operations: chains
+    go over stages, with all microbatches at once.
+    """
+    chains = _Chains(schedule, np.minimum(durations, alone), latency)
+    first = ~schedule.joined
+    busy = np.bincount(schedule.rank[first], durations[first], schedule.ranks)
+    of_stage = first & ~np.isin(schedule.kind, PER_MICROBATCH)
+    compute = busy - np.bincount(schedule.rank[of_stage], durations[of_stage], schedule.ranks)
+    busiest = 0.0
+    for rank in range(schedule.ranks):
+        mine = schedule.placement.rank_of == rank
+        if mine.any():
+            work = max(busy[rank], compute[rank] + chains.after[mine].min())
+            busiest = max(busiest, float(chains.before[mine].min() + work))
+    return Bounds(busiest, float(chains.whole.max(initial=0.0)))
+
+
+class _Chains:
+    """Longest chains of needs, for every (stage, microbatch); float64 arrays of that shape.
+
+    ``before`` ends where the forward starts, ``after`` starts where the last operation ends, ``whole``
+    leads through both.
+    """
+
+    def __init__(self, schedule: Schedule, durations: np.ndarray, latency: float) -> None:
+        at = positions(schedule)
+        spent = {kind: np.where(at[kind] >= 0, durations[at[kind]], 0.0) for kind in at}
+        forward, recompute, weight = spent[Kind.F], spent[Kind.R], spent[Kind.W]
+        backward = np.where(at[Kind.I] >= 0, spent[Kind.I], spent[Kind.B])
+        hop = _hop(schedule, latency)
+        graph = schedule.graph
+        downwards = (graph.topological, graph.predecessors)
+        upwards = (graph.topological[::-1], graph.successors)
+
+        self.before = _longest(*downwards, forward, np.zeros_like(forward), hop)
+        forward_done = self.before + forward
+        backward_starts = _longest(*upwards, backward, forward_done + recompute, hop)
+        self.whole = backward_starts + backward + weight
+        # What must follow the last of a microbatch's operations: nothing after a weight gradient.
+        after_forward = _longest(*upwards, forward, np.zeros_like(forward), hop)
+        after_backward = _longest(*downwards, backward, np.zeros_like(backward), hop)
+        trained = (at[Kind.B] >= 0) | (at[Kind.I] >= 0)
+        self.after = np.where(at[Kind.W] >= 0, 0.0, np.where(trained, after_backward, after_forward))
+
+
+def _longest(
+    order: tuple[int, ...],
+    sources: tuple[tuple[int, ...], ...],
+    spent: np.ndarray,
+    floor: np.ndarray,
+    hop: Callable[[int, int], np.ndarray],
+) -> np.ndarray:
+    """Per (stage, microbatch), the later of ``floor`` and the ends of the chains through its sources."""
+    start = floor.copy()
+    for stage in order:
+        for source in sources[stage]:
+            start[stage] = np.maximum(start[stage], start[source] + spent[source] + hop(source, stage))
+    return start
+
+
+def _hop(schedule: Schedule, latency: float) -> Callable[[int, int], np.ndarray]:
+    rank_of = schedule.placement.rank_of
+    return lambda source, target: np.where(rank_of[source] != rank_of[target], latency, 0.0)

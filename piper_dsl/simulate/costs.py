@@ -1,0 +1,75 @@
+"""How long operations take: defaults, what the file declares, what the caller says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from ..ir.operations import Kind
+from ..ir.schedule import Schedule
+from ..ir.slots import Slots
+
+__all__ = ["Costs"]
+
+UNIT = MappingProxyType({Kind.F: 1.0, Kind.B: 2.0, Kind.I: 1.0, Kind.W: 1.0, Kind.R: 1.0})
+"""The unit costs; kinds not named take no time."""
+
+Cost = float | Sequence[float]
+
+
+@dataclass(frozen=True, init=False)
+class Costs:
+    """Durations that override those of the file, in any unit of time.
+
+    ``Costs(F=1.0, B=[2.0, 2.0, 3.0, 2.0], latency=0.5)``: one number for all stages, or one for each.
+    ``latency`` is what passes between the end of an operation and the arrival of its result on another
+    rank; it occupies nobody.
+
+    Raises ValueError for a name that is no kind of operation and for negative or non-finite costs.
+    """
+
+    kinds: Mapping[Kind, tuple[float, ...] | float] = field(default_factory=dict)
+    latency: float = 0.0
+
+    def __init__(self, *, latency: float = 0.0, **kinds: Cost) -> None:
+        unknown = [name for name in kinds if name not in Kind.__members__]
+        if unknown:
+            raise ValueError(f"no kind of operation is called {unknown[0]}; there are {', '.join(Kind.__members__)}")
+        for name, cost in [("latency", latency), *kinds.items()]:
+            numbers = np.asarray(cost, dtype=np.float64)
+            if not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
+                raise ValueError(f"the cost of {name} must be a finite number of at least 0, not {cost}")
+        values = {Kind[name]: tuple(c) if isinstance(c, Sequence) else float(c) for name, c in kinds.items()}
+        object.__setattr__(self, "kinds", MappingProxyType(values))
+        object.__setattr__(self, "latency", float(latency))
+
+    def table(self, schedule: Schedule) -> np.ndarray:
+        """Durations by kind and stage: float64 of shape (len(Kind), stages).
+
+        Raises ValueError where a list of costs has not one entry a stage.
+        """
+        table = np.zeros((len(Kind), schedule.stages))
+        for kind, cost in UNIT.items():
+            table[kind] = cost
+        declared = schedule.declared_costs
+        table = np.where(np.isnan(declared), table, declared)
+        for kind, own in self.kinds.items():
+            if isinstance(own, tuple) and len(own) != schedule.stages:
+                raise ValueError(f"{len(own)} costs of {kind.name} for {schedule.stages} stages")
+            table[kind] = own
+        return table
+
+    def durations(self, schedule: Schedule, slots: Slots) -> np.ndarray:
+        """The duration of every slot; float64. An overlapped slot takes its declared cost, else the sum."""
+        single = self.table(schedule)[schedule.kind, schedule.stage]
+        total = np.add.reduceat(single, slots.first[:-1]) if len(schedule) else np.zeros(0)
+        for kinds, declared in schedule.overlap_costs.items():
+            for slot in np.flatnonzero(np.diff(slots.first) == len(kinds)):
+                first, end = slots.first[slot], slots.first[slot + 1]
+                cost = declared[schedule.stage[first]]
+                if tuple(sorted(schedule.kind[first:end])) == kinds and not np.isnan(cost):
+                    total[slot] = cost
+        return total

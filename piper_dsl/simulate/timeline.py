@@ -1,0 +1,123 @@
+"""What a simulation (or a measurement) says: when every operation starts and ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..ir.operations import Kind, Operation
+from ..ir.schedule import Schedule
+from .bounds import Bounds
+
+__all__ = ["Bubble", "RankReport", "Timeline"]
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """Two ratios of lost time, both between 0 and 1.
+
+    ``idle`` is 1 - busy / makespan over all ranks. ``span`` is 1 - busy / span, where the span is the
+    longest time from the first to the last operation of a rank: what the zero-bubble papers report.
+    """
+
+    idle: float
+    span: float
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """One rank of a timeline. Times are in the unit of the costs, activations in stage activations.
+
+    ``idle`` is makespan - busy; ``span_idle`` leaves out what lies before ``start`` and after ``end``.
+    """
+
+    rank: int
+    busy: float
+    idle: float
+    span_idle: float
+    peak_activations: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When every operation of a schedule starts and ends; float64 arrays of one entry an operation.
+
+    ``cause[i]`` is the operation whose end let ``i`` start (-1: nothing did). ``transfer_wait`` is what
+    the order of transfers alone adds to the makespan, against transfers that never wait.
+    """
+
+    schedule: Schedule
+    start: np.ndarray
+    end: np.ndarray
+    cause: np.ndarray
+    bounds: Bounds
+    transport: str
+    transfer_wait: float
+
+    @cached_property
+    def makespan(self) -> float:
+        """The end of the last operation; 0 for an empty schedule."""
+        return float(self.end.max(initial=0.0))
+
+    @cached_property
+    def ranks(self) -> tuple[RankReport, ...]:
+        return tuple(self._rank(rank) for rank in range(self.schedule.ranks))
+
+    def _rank(self, rank: int) -> RankReport:
+        first, last = self.schedule.offsets[rank], self.schedule.offsets[rank + 1]
+        own = slice(first, last)
+        alone = ~self.schedule.joined[own]
+        busy = float((self.end[own] - self.start[own])[alone].sum())
+        start = float(self.start[own].min(initial=np.inf)) if last > first else 0.0
+        end = float(self.end[own].max(initial=0.0))
+        peak = self.peak_activations[rank]
+        return RankReport(rank, busy, self.makespan - busy, end - start - busy, peak, start, end)
+
+    @cached_property
+    def bubble(self) -> Bubble:
+        busy = sum(rank.busy for rank in self.ranks)
+        span = max(rank.end - rank.start for rank in self.ranks)
+        return Bubble(_lost(busy, len(self.ranks) * self.makespan), _lost(busy, len(self.ranks) * span))
+
+    @cached_property
+    def peak_activations(self) -> tuple[int, ...]:
+        """Per rank, the most activations (one stage, one microbatch) that are live at a time.
+
+        Live from the start of F to the end of B, or of W where the backward is split. In an overlapped
+        slot the new one is live before the old one is freed.
+        """
+        schedule = self.schedule
+        forward_only = not np.isin(schedule.kind, (Kind.B, Kind.W)).any()
+        if forward_only:
+            held = (schedule.kind == Kind.F).astype(np.int64)
+            return tuple(int(row.max(initial=0)) for row in self._by_rank(held))
+        taken = np.cumsum(schedule.kind == Kind.F)
+        freed = np.cumsum(np.isin(schedule.kind, (Kind.B, Kind.W)))
+        slot_first = np.concatenate([np.flatnonzero(~schedule.joined), [len(schedule)]])
+        slot_last = slot_first[schedule.slot + 1] - 1
+        freed_before_slot = np.concatenate([[0], freed])[slot_first[schedule.slot]]
+        live = taken[slot_last] - freed_before_slot
+        base = np.concatenate([[0], taken])[schedule.offsets] - np.concatenate([[0], freed])[schedule.offsets]
+        rows = self._by_rank(live)
+        return tuple(max(0, int((row - base[rank]).max(initial=0))) for rank, row in enumerate(rows))
+
+    def _by_rank(self, column: np.ndarray) -> list[np.ndarray]:
+        return np.split(column, self.schedule.offsets[1:-1])
+
+    @cached_property
+    def critical_path(self) -> tuple[Operation, ...]:
+        """A chain of operations that decides the makespan: each starts when the one before ends."""
+        if not len(self.end):
+            return ()
+        path = [int(np.argmax(self.end == self.end.max()))]
+        while self.cause[path[-1]] >= 0:
+            path.append(int(self.cause[path[-1]]))
+        return tuple(self.schedule.operation(index) for index in reversed(path))
+
+
+def _lost(busy: float, available: float) -> float:
+    return max(0.0, 1.0 - busy / available) if available > 0 else 0.0

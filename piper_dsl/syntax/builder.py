@@ -1,0 +1,224 @@
+"""From lark's parse tree to the typed tree, bottom-up and without recursion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lark import Token, Tree
+from lark.tree import Meta
+from lark.visitors import Transformer_NonRecursive, v_args
+
+from ..diagnostics import Diagnostic, Source, Span
+from ..ir.operations import Kind
+from . import tree as t
+from .literals import read_literals
+
+LARGEST_INTEGER = 10**15
+"""Integers of the language stay within ± this, so that 64-bit arithmetic is exact."""
+
+
+@v_args(meta=True)
+class Builder(Transformer_NonRecursive):
+    """One method a rule of the grammar; each returns the node of :mod:`.tree` it stands for.
+
+    Numbers too large for the language are collected in ``findings`` and read as 0.
+    """
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(visit_tokens=False)
+        self._source = source
+        self.findings: list[Diagnostic] = []
+
+    def _span(self, meta: Meta) -> Span:
+        return Span(self._source, getattr(meta, "start_pos", 0), getattr(meta, "end_pos", 0))
+
+    def _token_span(self, token: Token) -> Span:
+        return Span(self._source, token.start_pos or 0, token.end_pos or 0)
+
+    def _word(self, token: Token) -> t.Word:
+        return t.Word(self._token_span(token), str(token))
+
+    def start(self, meta: Meta, children: list[Any]) -> t.File:
+        return t.File(self._source, tuple(children))
+
+    # --- declarations ------------------------------------------------------------------------
+
+    def schedule(self, meta: Meta, children: list[Any]) -> t.ScheduleName:
+        return t.ScheduleName(self._span(meta), _unquote(children[0]))
+
+    def param(self, meta: Meta, children: list[Any]) -> t.Param:
+        name, default, description = children
+        return t.Param(self._span(meta), self._word(name), default, description and _unquote(description))
+
+    def let(self, meta: Meta, children: list[Any]) -> t.Let:
+        return t.Let(self._span(meta), self._word(children[0]), children[1])
+
+    def fn(self, meta: Meta, children: list[Any]) -> t.Function:
+        return t.Function(self._span(meta), self._word(children[0]), children[1], children[2])
+
+    def seq(self, meta: Meta, children: list[Any]) -> t.Sequence:
+        return t.Sequence(self._span(meta), self._word(children[0]), children[1], children[2])
+
+    def require(self, meta: Meta, children: list[Any]) -> t.Require:
+        return t.Require(self._span(meta), children[0], children[1] and _unquote(children[1]))
+
+    def size(self, meta: Meta, children: list[Any]) -> t.Size:
+        return t.Size(self._span(meta), str(children[0]), children[1])
+
+    def place(self, meta: Meta, children: list[Any]) -> t.Statement:
+        first, second, *rule = children
+        if rule:
+            return t.PlaceRule(self._span(meta), self._word(first), second and self._word(second), rule[0])
+        return t.PlaceNamed(self._span(meta), self._word(second or first))
+
+    def edge(self, meta: Meta, children: list[Any]) -> t.Edge:
+        return t.Edge(self._span(meta), *children)
+
+    def tie(self, meta: Meta, children: list[Any]) -> t.Tie:
+        return t.Tie(self._span(meta), tuple(children))
+
+    def cost(self, meta: Meta, children: list[Any]) -> t.CostLine:
+        kinds, *stage, value = children
+        return t.CostLine(self._span(meta), kinds, stage[0] if stage else None, value)
+
+    def cost_kinds(self, meta: Meta, children: list[Any]) -> tuple[Kind, ...]:
+        return tuple(Kind[token] for token in children)
+
+    def rank(self, meta: Meta, children: list[Any]) -> t.RankBody:
+        *numbers, body = children
+        start, stop, step = numbers + [None] * (3 - len(numbers))
+        last = numbers[-1]
+        selector = t.Range(Span(self._source, start.span.start, last.span.end), start, stop, step)
+        return t.RankBody(self._span(meta), selector, body)
+
+    def names(self, meta: Meta, children: list[Any]) -> tuple[t.Word, ...]:
+        return tuple(self._word(token) for token in children if token is not None)
+
+    # --- bodies ------------------------------------------------------------------------------
+
+    def block(self, meta: Meta, children: list[Any]) -> t.Block:
+        return t.Block(self._span(meta), tuple(self._statements(children)))
+
+    run = block
+
+    def _statements(self, children: list[Any]) -> list[t.Statement]:
+        statements: list[t.Statement] = []
+        for child in children:
+            if isinstance(child, Token):
+                statements.append(self._literals(self._token_span(child)))
+            elif isinstance(child, tuple):
+                statements.extend(child)
+            else:
+                statements.append(child)
+        return statements
+
+    def _literals(self, span: Span) -> t.Literals:
+        literals, oversized = read_literals(span)
+        self.findings.extend(
+            Diagnostic("P105", f"`{place.text}` has a number of more than 32 bits", place) for place in oversized
+        )
+        return literals
+
+    def for_(self, meta: Meta, children: list[Any]) -> t.For:
+        return t.For(self._span(meta), self._word(children[0]), children[1], children[2])
+
+    def if_(self, meta: Meta, children: list[Any]) -> t.If:
+        condition, then, otherwise = children
+        return t.If(self._span(meta), condition, then, _as_block(otherwise))
+
+    def let_if(self, meta: Meta, children: list[Any]) -> tuple[t.Let, t.If]:
+        name, (value, statement) = children
+        word = self._word(name)
+        span = Span(self._source, self._span(meta).start, value.span.end)
+        return t.Let(span, word, value), statement
+
+    def value_if(self, meta: Meta, children: list[Any]) -> tuple[t.Expression, t.If]:
+        if isinstance(children[-1], tuple):
+            then, condition, (otherwise, statement) = children
+            span = Span(self._source, then.span.start, otherwise.span.end)
+            return t.Conditional(span, then, condition, otherwise), statement
+        value, condition, block, otherwise = children
+        start = self._source.text.rindex("if", value.span.end, condition.span.start)
+        span = Span(self._source, start, self._span(meta).end)
+        return value, t.If(span, condition, block, _as_block(otherwise))
+
+    def call_seq(self, meta: Meta, children: list[Any]) -> t.SequenceCall:
+        return t.SequenceCall(self._span(meta), self._word(children[0]), children[1])
+
+    def slot(self, meta: Meta, children: list[Any]) -> t.Slot:
+        return t.Slot(self._span(meta), tuple(children))
+
+    def operation(self, meta: Meta, children: list[Any]) -> t.OperationItem:
+        kind, index, *stage = children
+        return t.OperationItem(self._span(meta), Kind[kind], index, stage[0] if stage else None)
+
+    def range(self, meta: Meta, children: list[Any]) -> t.Range:
+        start, stop, step = children + [None] * (3 - len(children))
+        return t.Range(self._span(meta), start, stop, step)
+
+    range_or_index = range
+
+    def idle(self, meta: Meta, children: list[Any]) -> t.Idle:
+        return t.Idle(self._span(meta))
+
+    # --- expressions -------------------------------------------------------------------------
+
+    def conditional(self, meta: Meta, children: list[Any]) -> t.Conditional:
+        return t.Conditional(self._span(meta), *children)
+
+    def or_(self, meta: Meta, children: list[Any]) -> t.Logic:
+        return t.Logic(self._span(meta), "or", tuple(children))
+
+    def and_(self, meta: Meta, children: list[Any]) -> t.Logic:
+        return t.Logic(self._span(meta), "and", tuple(children))
+
+    def _chain(self, meta: Meta, children: list[Any], node: type[t.Arithmetic] | type[t.Compare]) -> t.Expression:
+        operators = tuple(self._word(token) for token in children[1::2])
+        return node(self._span(meta), tuple(children[0::2]), operators)
+
+    def compare(self, meta: Meta, children: list[Any]) -> t.Expression:
+        return self._chain(meta, children, t.Compare)
+
+    def sum(self, meta: Meta, children: list[Any]) -> t.Expression:
+        return self._chain(meta, children, t.Arithmetic)
+
+    product = sum
+
+    def not_(self, meta: Meta, children: list[Any]) -> t.Unary:
+        return t.Unary(self._span(meta), "not", children[0])
+
+    def sign(self, meta: Meta, children: list[Any]) -> t.Unary:
+        return t.Unary(self._span(meta), str(children[0]), children[1])
+
+    def number(self, meta: Meta, children: list[Any]) -> t.Number:
+        digits = str(children[0])
+        if len(digits) > 18 or int(digits) > LARGEST_INTEGER:
+            message = f"the number is too large; integers stay within ±{LARGEST_INTEGER:,}"
+            self.findings.append(Diagnostic("P105", message, self._span(meta)))
+            return t.Number(self._span(meta), 0)
+        return t.Number(self._span(meta), int(digits))
+
+    def name(self, meta: Meta, children: list[Any]) -> t.Name:
+        return t.Name(self._span(meta), str(children[0]))
+
+    def call(self, meta: Meta, children: list[Any]) -> t.Call:
+        return t.Call(self._span(meta), self._word(children[0]), children[1])
+
+    def arguments(self, meta: Meta, children: list[Any]) -> tuple[t.Expression, ...]:
+        return tuple(child for child in children if child is not None)
+
+
+def _unquote(token: Token) -> str:
+    return str(token)[1:-1]
+
+
+def _as_block(otherwise: t.Block | t.If | None) -> t.Block | None:
+    """An ``else if`` is an ``else`` whose block holds one ``if``."""
+    return t.Block(otherwise.span, (otherwise,)) if isinstance(otherwise, t.If) else otherwise
+
+
+def build(source: Source, parsed: Tree[Token]) -> tuple[t.File, tuple[Diagnostic, ...]]:
+    """The typed tree of a lark tree of ``source``, and what is wrong with its numbers."""
+    builder = Builder(source)
+    file = builder.transform(parsed)
+    return file, tuple(builder.findings)

@@ -1,0 +1,98 @@
+"""A token that does not fit, explained in the reader's words."""
+
+from __future__ import annotations
+
+from lark import Token
+from lark.parsers.lalr_interactive_parser import InteractiveParser
+
+from ..diagnostics import Diagnostic, Source, Span
+
+_STATEMENTS = frozenset(
+    "SCHEDULE PARAM LET FN SEQ REQUIRE RANKS MICROBATCHES STAGES PLACE EDGE TIE COST RANK".split()
+)
+_EXPRESSION = frozenset({"NUMBER", "NAME", "LPAR"})
+_OPERATION = frozenset({"KIND", "LITERALS"})
+_OPERATORS = frozenset({"SUM", "PRODUCT", "COMPARE", "AND", "OR"})
+_WORDS = {
+    "NAME": "a name",
+    "STRING": 'a text in "quotes"',
+    "NUMBER": "a number",
+    "KIND": "a kind of operation (F, B, I, W, …)",
+    "$END": "the end of the file",
+    "EQUAL": "`=`",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+    "COLON": "`:`",
+    "COMMA": "`,`",
+    "AT": "`@`",
+    "AMPERSAND": "`&`",
+    "__ANON_0": "`->`",
+    "IN": "`in`",
+    "ON": "`on`",
+    "ELSE": "`else`",
+    "IF": "`if`",
+    "FOR": "`for`",
+    "LET": "`let`",
+    "UNDERSCORE": "`_`",
+    "NOT": "`not`",
+}
+_OPERATION_HELP = "an operation is written F[i], F[a:b] or, literally, 2F0 (stage 2, microbatch 0)"
+
+
+def explain_unexpected(source: Source, token: Token, automaton: InteractiveParser) -> Diagnostic:
+    """The finding for ``token``, at which the automaton cannot go on."""
+    span = Span(source, token.start_pos or 0, token.end_pos or 0)
+    if token.type == "$END":
+        span = Span(source, len(source.text.rstrip()), len(source.text.rstrip()))
+    accepted = automaton.accepts()
+    if token.type == "MALFORMED":
+        return Diagnostic("P104", f"`{token}` is not an operation", span, _OPERATION_HELP)
+    if token.type == "BAD_STRING":
+        return Diagnostic("P101", "a text without its closing quote", span, 'close it with `"` on the same line')
+    if token.type == "UNKNOWN":
+        return Diagnostic("P101", f"a character the language does not use: {str(token)!r}", span)
+    if "NAME" in accepted and _is_keyword(token):
+        help_ = "choose another name" if accepted == {"NAME"} else f"expected {_in_words(accepted)}"
+        return Diagnostic("P101", f"`{token}` is a word of the language and cannot be a name", span, help_)
+    found = "the end of the file" if token.type == "$END" else f"`{_shortened(token)}`"
+    help_ = _OPERATION_HELP if _previous_is_word(source, span) and "LPAR" in accepted else None
+    return Diagnostic("P101", f"expected {_in_words(accepted)}, found {found}", span, help_)
+
+
+def _is_keyword(token: Token) -> bool:
+    return token.type not in ("NAME", "LITERALS") and str(token).isidentifier()
+
+
+def _previous_is_word(source: Source, span: Span) -> bool:
+    before = source.text[: span.start].rstrip()
+    return bool(before) and (before[-1].isalnum() or before[-1] == "_")
+
+
+def _shortened(token: Token) -> str:
+    text = str(token).split()[0] if token.type == "LITERALS" else str(token)
+    return text if len(text) <= 30 else text[:29] + "…"
+
+
+def _in_words(accepted: set[str]) -> str:
+    """What could stand here: the narrower choices first, operators last."""
+    left = set(accepted)
+    words: list[str] = []
+    for group, word in ((_EXPRESSION, "an expression"), (_OPERATION, "an operation"), (_STATEMENTS, "a statement")):
+        if group <= left:
+            words.append(word)
+            left -= group | ({"SUM", "NOT"} if group is _EXPRESSION else {"UNDERSCORE"} if group is _OPERATION else set())
+    if left & _OPERATORS == _OPERATORS:
+        left -= _OPERATORS | {"IF"}
+        operators = ["an operator"]
+    else:
+        operators = []
+    words += [_WORDS.get(name, f"`{name.lower()}`") for name in sorted(left, key=_order)] + operators
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _order(name: str) -> tuple[int, str]:
+    return (0 if _WORDS.get(name, "").startswith("`") else 1, name)

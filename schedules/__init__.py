@@ -1,0 +1,1 @@
+"""The standard library of schedules, as resources: ``*.pipe``."""
