@@ -1,0 +1,58 @@
+"""piper-dsl: a language for pipeline-parallel training schedules and its compiler.
+
+>>> import piper_dsl as piper
+>>> schedule = piper.load("1f1b", p=4, m=8)
+>>> piper.check(schedule)
+()
+>>> piper.simulate(schedule).makespan
+33.0
+
+Importing this package loads neither torch nor ray; :class:`Pipeline`, which needs both, does.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .check import check
+from .diagnostics import Diagnostic, PipeError, Related, Severity, Source, Span
+from .ir import Kind, Operation, Schedule
+from .library import library_names, load
+from .lower import Program, lower
+from .simulate import Costs, Timeline, simulate
+
+if TYPE_CHECKING:
+    from .draw import draw
+    from .runtime.pipeline import Pipeline
+
+__all__ = [
+    "Costs",
+    "Diagnostic",
+    "Kind",
+    "Operation",
+    "PipeError",
+    "Pipeline",
+    "Program",
+    "Related",
+    "Schedule",
+    "Severity",
+    "Source",
+    "Span",
+    "Timeline",
+    "check",
+    "draw",
+    "library_names",
+    "load",
+    "lower",
+    "simulate",
+]
+
+__version__ = "0.1.0"
+
+_LAZY = {"Pipeline": "piper_dsl.runtime.pipeline", "draw": "piper_dsl.draw"}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what needs more than the light core only where it is used."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,0 +1,8 @@
+"""Time: costs in, a timeline with its metrics and bounds out."""
+
+from .bounds import Bounds
+from .costs import Costs
+from .engine import DoesNotComplete, simulate
+from .timeline import Bubble, RankReport, Timeline
+
+__all__ = ["Bounds", "Bubble", "Costs", "DoesNotComplete", "RankReport", "Timeline", "simulate"]

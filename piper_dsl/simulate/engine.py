@@ -38,11 +38,14 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Timeline:
     per_operation = durations[slot]
     alone = costs.table(schedule)[schedule.kind, schedule.stage]
     first = slots.first[:-1]
+    visited = np.empty(len(slots), dtype=np.int64)
+    visited[order] = np.arange(len(slots))
     return Timeline(
         schedule=schedule,
         start=start[slot],
         end=(start + durations)[slot],
         cause=np.where(cause >= 0, first[cause], -1)[slot],
+        visited=visited[slot],
         bounds=find_bounds(schedule, per_operation, alone, costs.latency),
         transport="buffered",
         transfer_wait=0.0,

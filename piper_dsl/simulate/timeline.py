@@ -46,14 +46,16 @@ class RankReport:
 class Timeline:
     """When every operation of a schedule starts and ends; float64 arrays of one entry an operation.
 
-    ``cause[i]`` is the operation whose end let ``i`` start (-1: nothing did). ``transfer_wait`` is what
-    the order of transfers alone adds to the makespan, against transfers that never wait.
+    ``cause[i]`` is the operation whose end let ``i`` start (-1: nothing did). ``visited[i]`` places
+    operations that start together: each comes after what it needs. ``transfer_wait`` is what the order
+    of transfers alone adds to the makespan, against transfers that never wait.
     """
 
     schedule: Schedule
     start: np.ndarray
     end: np.ndarray
     cause: np.ndarray
+    visited: np.ndarray
     bounds: Bounds
     transport: str
     transfer_wait: float

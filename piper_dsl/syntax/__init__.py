@@ -1,0 +1,5 @@
+"""Text to tree."""
+
+from .parser import parse
+
+__all__ = ["parse"]

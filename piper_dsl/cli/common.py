@@ -1,0 +1,142 @@
+"""What the commands share: arguments, loading, printing, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..diagnostics import Diagnostic, PipeError
+from ..expand import DEFAULT_MAX_OPS
+from .render import as_text
+
+if TYPE_CHECKING:
+    from ..ir.schedule import Schedule
+    from ..simulate import Costs
+
+__all__ = [
+    "CostOptions",
+    "File",
+    "Format",
+    "FormatOption",
+    "LatencyOption",
+    "MaxOps",
+    "Parameters",
+    "checked",
+    "console",
+    "costs_of",
+    "errors",
+    "findings_exit",
+    "loaded",
+    "print_findings",
+    "print_json",
+]
+
+FINDINGS, USAGE = 1, 2
+
+
+class Format(str, Enum):
+    """How a command reports."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+File = Annotated[str, typer.Argument(help="A .pipe file, the name of a library schedule, or - for standard input.")]
+Parameters = Annotated[
+    list[str] | None, typer.Option("-p", "--param", metavar="NAME=VALUE", help="Set a parameter. May be repeated.")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to report.")]
+MaxOps = Annotated[int, typer.Option("--max-ops", min=1, help="Stop expanding beyond this many operations.")]
+CostOptions = Annotated[
+    list[str] | None,
+    typer.Option("--cost", metavar="KIND=X", help="The duration of a kind of operation. May be repeated."),
+]
+LatencyOption = Annotated[
+    float, typer.Option("--latency", min=0.0, help="What passes until a result arrives on another rank.")
+]
+
+
+def console(*, errors: bool = False) -> Console:
+    """The terminal; plain text where it is none."""
+    return Console(stderr=errors, highlight=False, soft_wrap=True)
+
+
+def parameters_of(options: Iterable[str] | None) -> dict[str, int]:
+    """The parameters set by ``-p name=value``; a usage error for anything else."""
+    found = {}
+    for option in options or ():
+        name, _, value = option.partition("=")
+        try:
+            found[name.strip()] = int(value)
+        except ValueError:
+            raise typer.BadParameter(f"{option!r}: write -p name=value with a whole number, as in -p m=8") from None
+    return found
+
+
+def costs_of(options: Iterable[str] | None, latency: float) -> Costs:
+    """The costs set by ``--cost KIND=x`` and ``--latency x``."""
+    from ..simulate import Costs
+
+    found: dict[str, float] = {}
+    for option in options or ():
+        name, _, value = option.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise typer.BadParameter(f"{option!r}: write --cost KIND=number, as in --cost F=1.5") from None
+    try:
+        return Costs(latency=latency, **found)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def loaded(file: str, parameters: Iterable[str] | None, max_ops: int = DEFAULT_MAX_OPS) -> Schedule:
+    """The schedule a command works on. Raises PipeError."""
+    from ..library import load
+
+    return load(file, parameters_of(parameters), max_ops=max_ops)
+
+
+def checked(file: str, parameters: Iterable[str] | None, max_ops: int = DEFAULT_MAX_OPS) -> Schedule:
+    """The same, after it has passed the checks. Raises PipeError with the findings."""
+    from ..check import check
+
+    schedule = loaded(file, parameters, max_ops)
+    findings = check(schedule)
+    if findings:
+        raise PipeError(*findings)
+    return schedule
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_findings(findings: Iterable[Diagnostic]) -> None:
+    """Findings for a person, on standard error."""
+    terminal = console(errors=True)
+    for finding in findings:
+        terminal.print(as_text(finding))
+
+
+def findings_exit(findings: Iterable[Diagnostic]) -> typer.Exit:
+    """Prints findings; the exit to raise."""
+    print_findings(findings)
+    return typer.Exit(FINDINGS)
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Turns findings into messages and exit code 1."""
+    try:
+        yield
+    except PipeError as error:
+        raise findings_exit(error.diagnostics) from None

@@ -1,0 +1,95 @@
+"""piper-dsl compile: what a target will run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..diagnostics import Diagnostic, PipeError
+from ..expand import DEFAULT_MAX_OPS
+from ..lower import Program
+from ..lower.binds import BindPlan, plan_binds
+from .common import File, Format, FormatOption, MaxOps, Parameters, console, errors, loaded
+
+
+class CompileTarget(str, Enum):
+    """What to compile for."""
+
+    RAY_DAG = "ray-dag"
+    PYTHON = "python"
+    JSON = "json"
+
+
+def compile(
+    file: File,
+    target: Annotated[CompileTarget, typer.Option("--target", help="What to compile for.")] = CompileTarget.RAY_DAG,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")
+    ] = None,
+    param: Parameters = None,
+    format: FormatOption = Format.TEXT,
+    max_ops: MaxOps = DEFAULT_MAX_OPS,
+) -> None:
+    """Compile a schedule: report the binds of the Ray DAG, or write a Python script or the Program.
+
+    ray-dag lists one bind for every operation, in the order they are made. python writes a script with
+    those binds spelled out, which runs by itself. json writes the Program: one instruction list per rank.
+
+    Example: piper-dsl compile 1f1b -p p=2 -p m=4 --target python -o train.py
+    """
+    from ..lower import lower
+
+    with errors():
+        program = lower(loaded(file, param, max_ops))
+        text = _compiled(program, target, format)
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            _write(output, text)
+            console().print(f"wrote {output}")
+
+
+def _compiled(program: Program, target: CompileTarget, format: Format) -> str:
+    from ..targets.python_source import bind_lines, python_source
+
+    if target is CompileTarget.JSON:
+        return program.to_json() + "\n"
+    try:
+        plan = plan_binds(program)
+    except ValueError as error:
+        raise PipeError(Diagnostic("P702", f"target {target.value}: {error}")) from error
+    if target is CompileTarget.PYTHON:
+        return python_source(program, plan)
+    if format is Format.JSON:
+        return _json(program, plan)
+    crossing = sum(bind.receives for bind in plan.binds)
+    summary = f"{program.name}: {len(plan.binds)} binds on {program.ranks} actors, {crossing} edges between actors"
+    return "\n".join([summary, *bind_lines(plan)]) + "\n"
+
+
+def _json(program: Program, plan: BindPlan) -> str:
+    binds = [
+        {
+            "result": bind.result,
+            "rank": bind.rank,
+            "method": bind.method,
+            "operation": str(bind.operation),
+            "source": bind.source,
+            "between_actors": bind.receives,
+        }
+        for bind in plan.binds
+    ]
+    return json.dumps({"name": program.name, "ranks": program.ranks, "binds": binds}, indent=2) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PipeError(Diagnostic("P001", f"cannot write {path}: {error.strerror}")) from error

@@ -1,0 +1,91 @@
+"""piper-dsl run: train a model by a schedule."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from ..diagnostics import Diagnostic, PipeError
+from ..expand import DEFAULT_MAX_OPS
+from .common import File, Format, FormatOption, MaxOps, Parameters, checked, errors
+
+__all__ = ["run"]
+
+
+class RunTarget(str, Enum):
+    """What runs the schedule."""
+
+    LOCAL = "local"
+    RAY_DAG = "ray-dag"
+
+
+def run(
+    file: File,
+    model: Annotated[
+        str, typer.Option("--model", metavar="MODULE:FUNCTION", help="Makes the stages: a list of torch modules.")
+    ] = "piper_dsl.demo.gpt:stages",
+    data: Annotated[
+        str,
+        typer.Option("--data", metavar="MODULE:FUNCTION", help="Makes batches: an iterable of (inputs, targets)."),
+    ] = "piper_dsl.demo.text:batches",
+    loss: Annotated[
+        str, typer.Option("--loss", metavar="MODULE:FUNCTION", help="The mean loss of (outputs, targets).")
+    ] = "piper_dsl.demo.gpt:next_byte_loss",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps.")] = 30,
+    target: Annotated[RunTarget, typer.Option("--target", help="What runs the schedule.")] = RunTarget.RAY_DAG,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Samples per step, over all microbatches.")] = 16,
+    learning_rate: Annotated[float, typer.Option("--lr", min=0.0, help="Learning rate of AdamW.")] = 3e-3,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of weights and data.")] = 0,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Train the same model in one process too and report the difference.")
+    ] = False,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0.1, help="Seconds a step may take (default: from past steps).")
+    ] = None,
+    param: Parameters = None,
+    format: FormatOption = Format.TEXT,
+    max_ops: MaxOps = DEFAULT_MAX_OPS,
+) -> None:
+    """Train a model by a schedule; by default a small GPT on English text.
+
+    The functions that --model and --data name may take one number: how many stages, how many samples.
+
+    Example: piper-dsl run 1f1b -p p=2 -p m=4 --steps 30 --model mine:stages --data mine:batches --loss mine:loss
+    """
+    with errors():
+        schedule = checked(file, param, max_ops)
+        _require_extra(target)
+        from .training import Job, train
+
+        # Modules of the current folder are found, here and by the actors.
+        sys.path.insert(0, os.getcwd())
+        train(
+            Job(
+                schedule=schedule,
+                model=model,
+                data=data,
+                loss=loss,
+                steps=steps,
+                target=target.value,
+                batch=batch,
+                learning_rate=learning_rate,
+                seed=seed,
+                compare=compare,
+                timeout=timeout,
+                format=format,
+            )
+        )
+
+
+def _require_extra(target: RunTarget) -> None:
+    needed = ("torch",) if target is RunTarget.LOCAL else ("torch", "ray")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        names = " and ".join(missing)
+        message = f"running needs {names}, which {'is' if len(missing) == 1 else 'are'} not installed"
+        raise PipeError(Diagnostic("P715", message, None, "pip install 'piper-dsl[run]'"))

@@ -1,0 +1,82 @@
+"""piper-dsl simulate: how long does it take, and where is time lost?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from ..expand import DEFAULT_MAX_OPS
+from ..simulate import Timeline
+from ..simulate import simulate as run_simulation
+from .common import (
+    CostOptions,
+    File,
+    Format,
+    FormatOption,
+    LatencyOption,
+    MaxOps,
+    Parameters,
+    checked,
+    console,
+    costs_of,
+    errors,
+    print_json,
+)
+
+
+def simulate(
+    file: File,
+    param: Parameters = None,
+    cost: CostOptions = None,
+    latency: LatencyOption = 0.0,
+    format: FormatOption = Format.TEXT,
+    max_ops: MaxOps = DEFAULT_MAX_OPS,
+) -> None:
+    """Simulate a schedule: makespan, bubbles, memory, bounds.
+
+    Times are in the unit of the costs; without any, F = I = W = 1 and B = 2.
+
+    Example: piper-dsl simulate zb_h1 -p p=4 -p m=8 --cost F=1.2 --latency 0.1
+    """
+    costs = costs_of(cost, latency)
+    with errors():
+        timeline = run_simulation(checked(file, param, max_ops), costs)
+    if format is Format.JSON:
+        print_json(_document(timeline))
+    else:
+        _print(timeline)
+
+
+def _document(timeline: Timeline) -> dict[str, Any]:
+    return {
+        "makespan": timeline.makespan,
+        "bubble": {"idle": timeline.bubble.idle, "span": timeline.bubble.span},
+        "ranks": [vars(rank) for rank in timeline.ranks],
+        "critical_path": [str(operation) for operation in timeline.critical_path],
+        "bounds": {"busiest_rank": timeline.bounds.busiest_rank, "chain": timeline.bounds.chain},
+        "transfer_wait": timeline.transfer_wait,
+    }
+
+
+def _print(timeline: Timeline) -> None:
+    terminal, schedule, bubble = console(), timeline.schedule, timeline.bubble
+    terminal.print(f"[bold]{schedule.name}[/]  {_parameters(timeline)}")
+    terminal.print(f"makespan   {timeline.makespan:g}")
+    terminal.print(f"bubble     {bubble.idle:.1%} of all time idle, {bubble.span:.1%} within the longest span of a rank")
+    bounds = timeline.bounds
+    terminal.print(f"bounds     busiest rank {bounds.busiest_rank:g}, longest chain {bounds.chain:g}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("rank", "busy", "idle", "in span", "peak activations", "start", "end"):
+        table.add_column(heading, justify="right")
+    for rank in timeline.ranks:
+        times = (rank.busy, rank.idle, rank.span_idle, rank.peak_activations, rank.start, rank.end)
+        table.add_row(str(rank.rank), *(f"{value:g}" for value in times))
+    terminal.print(table)
+    path = [str(operation) for operation in timeline.critical_path]
+    shown = path if len(path) <= 40 else [*path[:20], "…", *path[-19:]]
+    terminal.print(f"critical path  {' → '.join(shown)}")
+
+
+def _parameters(timeline: Timeline) -> str:
+    return "  ".join(f"{name}={value}" for name, value in timeline.schedule.parameters.items())

@@ -1,0 +1,229 @@
+"""A training run from the command line: what is named, made, trained, measured and reported."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import nn
+
+from ..diagnostics import Diagnostic, PipeError
+from ..ir.schedule import Schedule
+from ..runtime.pipeline import Pipeline, StepReport
+from ..runtime.whole import WholeModel
+from ..simulate import simulate
+from .common import Format, console, print_json
+
+__all__ = ["Job", "train"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_WARM_UP = 1
+"""Steps left out of measurements: they import, allocate and warm up."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What ``piper-dsl run`` was asked for; functions by name, as ``module:function``."""
+
+    schedule: Schedule
+    model: str
+    data: str
+    loss: str
+    steps: int
+    target: str
+    batch: int
+    learning_rate: float
+    seed: int
+    compare: bool
+    timeout: float | None
+    format: Format
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What came of it: losses by step, a report by step, and the losses of one process if wanted."""
+
+    losses: list[float]
+    reports: list[StepReport]
+    whole: list[float]
+
+
+def train(job: Job) -> None:
+    """Trains and reports. Raises PipeError where something the user named does not work."""
+    torch.manual_seed(job.seed)
+    stages = _made(job.model, "--model", job.schedule.stages)
+    if not isinstance(stages, Sequence) or not all(isinstance(stage, nn.Module) for stage in stages):
+        raise PipeError(Diagnostic("P701", f"--model {job.model} must return a list of torch modules, one per stage"))
+    loss_fn = _named(job.loss, "--loss")
+    batches = _first(_made(job.data, "--data", job.batch), job)
+    with _progress() as progress:
+        result = _Result(*_pipeline(job, stages, loss_fn, batches, progress), _whole(job, stages, loss_fn, batches, progress))
+    if job.format is Format.JSON:
+        print_json(_document(job, result))
+    else:
+        _print(job, result)
+
+
+# --- making what is named ----------------------------------------------------------------------
+
+
+def _named(name: str, option: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        help_ = "write module:function; modules are found from the current folder and the installed packages"
+        raise PipeError(Diagnostic("P701", f"{option} {name}: {error}", None, help_)) from error
+    if not callable(found):
+        raise PipeError(Diagnostic("P701", f"{option} {name} is not a function"))
+    result: Callable[..., Any] = found
+    return result
+
+
+def _made(name: str, option: str, number: int) -> Any:
+    """What a factory returns; it is given the number if it takes one."""
+    factory = _named(name, option)
+    takes_one = any(p.default is p.empty or p.annotation in (int, "int") for p in inspect.signature(factory).parameters.values())
+    try:
+        return factory(number) if takes_one else factory()
+    except Exception as error:
+        notes = tuple(_trace(error))
+        raise PipeError(Diagnostic("P701", f"{option} {name} raised {type(error).__name__}: {error}", notes=notes)) from error
+
+
+def _trace(error: Exception) -> Iterator[str]:
+    """Where an error of the user's code came from, innermost last, without this package."""
+    trace = error.__traceback__
+    while trace:
+        code = trace.tb_frame.f_code
+        if "piper_dsl/cli" not in code.co_filename:
+            yield f"{code.co_filename}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+
+
+def _first(batches: Iterable[Any], job: Job) -> list[Any]:
+    """As many batches as there are steps; fewer where the data ends."""
+    found = [batch for _, batch in zip(range(job.steps), batches, strict=False)]
+    if not found:
+        raise PipeError(Diagnostic("P703", f"--data {job.data} has no batch"))
+    return found
+
+
+def _optimizer(learning_rate: float) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
+    return lambda parameters: torch.optim.AdamW(parameters, learning_rate)
+
+
+# --- training ----------------------------------------------------------------------------------
+
+
+def _progress() -> Progress:
+    terminal = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+
+
+def _pipeline(
+    job: Job, stages: Sequence[nn.Module], loss_fn: Callable[..., Any], batches: list[Any], progress: Progress
+) -> tuple[list[float], list[StepReport]]:
+    bar = progress.add_task(f"{job.target}: starting", total=len(batches))
+    losses, reports = [], []
+    with Pipeline(
+        stages,
+        job.schedule,
+        loss_fn=loss_fn,
+        optimizer=_optimizer(job.learning_rate),
+        target=job.target,
+        timeout=job.timeout,
+    ) as pipeline:
+        for inputs, targets in batches:
+            losses.append(pipeline.step(inputs, targets))
+            assert pipeline.last is not None
+            reports.append(pipeline.last)
+            progress.update(bar, advance=1, description=f"{job.target}: training")
+        progress.update(bar, description=f"{job.target}: closing")
+    return losses, reports
+
+
+def _whole(
+    job: Job, stages: Sequence[nn.Module], loss_fn: Callable[..., Any], batches: list[Any], progress: Progress
+) -> list[float]:
+    if not job.compare:
+        return []
+    bar = progress.add_task("one process", total=len(batches))
+    model = WholeModel(stages, loss_fn, _optimizer(job.learning_rate))
+    losses = []
+    for inputs, targets in batches:
+        losses.append(model.step(inputs, targets))
+        progress.advance(bar)
+    return losses
+
+
+# --- reporting ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Seconds: the makespan predicted from the first half of the steps, and the medians of the others."""
+
+    predicted: float
+    makespan: float
+    step: float
+
+
+def _times(job: Job, reports: list[StepReport]) -> _Times | None:
+    """None for runs too short to be measured on other steps than those that predict."""
+    measured = reports[_WARM_UP:]
+    if len(measured) < 2:
+        return None
+    profile, rest = measured[: len(measured) // 2], measured[len(measured) // 2 :]
+    predicted = statistics.median(simulate(job.schedule, r.costs(job.schedule.stages)).makespan for r in profile)
+    return _Times(predicted, statistics.median(r.makespan for r in rest), statistics.median(r.seconds for r in rest))
+
+
+def _difference(result: _Result) -> float:
+    return max(abs(ours - whole) for ours, whole in zip(result.losses, result.whole, strict=True))
+
+
+def _document(job: Job, result: _Result) -> dict[str, Any]:
+    times = _times(job, result.reports)
+    return {
+        "schedule": job.schedule.name,
+        "target": job.target,
+        "losses": result.losses,
+        "seconds": vars(times) if times else None,
+        "largest_difference": _difference(result) if result.whole else None,
+    }
+
+
+def _print(job: Job, result: _Result) -> None:
+    terminal = console()
+    losses = result.losses
+    terminal.print(f"[bold]{job.schedule.name}[/] on {job.target}, {len(losses)} steps")
+    terminal.print(f"loss   {losses[0]:.4f} {_curve(losses)} {losses[-1]:.4f}")
+    for start in range(0, len(losses), 10):
+        terminal.print(f"       {start + 1:>4}  " + "  ".join(f"{loss:.4f}" for loss in losses[start : start + 10]))
+    if times := _times(job, result.reports):
+        terminal.print(
+            f"time   {times.makespan * 1e3:.1f} ms from the first operation to the last, "
+            f"{times.predicted * 1e3:.1f} ms predicted (ratio {times.makespan / times.predicted:.2f})"
+        )
+        terminal.print(f"       {times.step * 1e3:.1f} ms per step as the driver sees it")
+        terminal.print("       predicted: simulated with the operations' durations in the first half of the steps,")
+        terminal.print("       measured: the median of the second half")
+    if result.whole:
+        terminal.print(f"check  largest difference of losses to one process: {_difference(result):.2e}")
+
+
+def _curve(losses: list[float]) -> str:
+    """A line of bars, one a step, from the smallest loss to the largest."""
+    low, high = min(losses), max(losses)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((loss - low) * scale)] for loss in losses)
+

@@ -1,0 +1,1 @@
+"""A small GPT and a text that every CPython carries: something real to train."""

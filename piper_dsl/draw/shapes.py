@@ -1,0 +1,47 @@
+"""The elements of a picture: rectangles and words at fixed places, in points; y grows upwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["LETTER", "Shape", "rectangle", "words"]
+
+LETTER, _LINE = 0.56, 1.6
+"""The width of a letter and the height of a line, generous shares of the font size: fonts differ by machine."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A node of the DOT source: its centre, its size and what else Graphviz should know."""
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+def rectangle(name: str, left: float, bottom: float, width: float, height: float, **attributes: str) -> Shape:
+    """A filled box by its lower left corner."""
+    return Shape(name, left + width / 2, bottom + height / 2, width, height, attributes)
+
+
+def words(name: str, text: str, x: float, y: float, size: float, align: str = "l", **attributes: str) -> Shape:
+    """One line of text that starts (``align`` l), ends (r) or is centred (n) at ``x``; ``y`` is its middle."""
+    width = max(1, len(text)) * size * LETTER
+    centre = x + {"l": width / 2, "r": -width / 2, "n": 0.0}[align]
+    look = {
+        "label": f"{_escaped(text)}\\{align}",
+        "fontsize": f"{size:g}",
+        "style": "",
+        "penwidth": "0",
+        "color": "none",
+    }
+    return Shape(name, centre, y, width, size * _LINE, {**look, **attributes})
+
+
+def _escaped(text: str) -> str:
+    """Graphviz reads backslashes as commands and ampersands as entities."""
+    return text.replace("\\", "\\\\").replace("&", "&amp;")

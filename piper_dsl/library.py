@@ -1,0 +1,63 @@
+"""Finding schedules: the standard library by name, files by path, standard input by ``-``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from .diagnostics import Diagnostic, PipeError, Source
+from .expand import DEFAULT_MAX_OPS, expand
+from .expand.names import did_you_mean
+from .ir.schedule import Schedule
+from .syntax import parse
+
+__all__ = ["library_names", "load", "read_source"]
+
+SUFFIX = ".pipe"
+
+
+def library_names() -> tuple[str, ...]:
+    """The schedules that ship with the package, sorted."""
+    folder = files("piper_dsl.schedules")
+    return tuple(sorted(p.name.removesuffix(SUFFIX) for p in folder.iterdir() if p.name.endswith(SUFFIX)))
+
+
+def read_source(name: str) -> Source:
+    """The text of a library schedule, a path, or standard input (``-``).
+
+    A path is what exists as a file or looks like one. Raises :class:`PipeError` (P001) where there is
+    no such thing or it is not UTF-8 text.
+    """
+    if name == "-":
+        return _decoded("<stdin>", sys.stdin.buffer.read())
+    path = Path(name)
+    if name in library_names() and not path.is_file():
+        resource = files("piper_dsl.schedules").joinpath(name + SUFFIX)
+        return Source(f"{name}{SUFFIX}", resource.read_text(encoding="utf-8"))
+    try:
+        return _decoded(name, path.read_bytes())
+    except OSError as error:
+        looks_like_path = path.suffix or len(path.parts) > 1
+        message = f"cannot read {name}: {error.strerror}" if looks_like_path else f"there is no schedule `{name}`"
+        known = did_you_mean(name, library_names()) or "`piper-dsl list` shows the library; a path ends in .pipe"
+        raise PipeError(Diagnostic("P001", message, None, known)) from error
+
+
+def _decoded(name: str, data: bytes) -> Source:
+    try:
+        return Source(name, data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        message = f"{name} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}"
+        raise PipeError(Diagnostic("P001", message)) from error
+
+
+def load(
+    name: str, parameters: Mapping[str, int] | None = None, *, max_ops: int = DEFAULT_MAX_OPS, **named: int
+) -> Schedule:
+    """The schedule of a library name, a path or ``-``, under parameters: ``load("1f1b", p=4, m=8)``.
+
+    Parameters may also come as a mapping. Raises :class:`PipeError` with every finding.
+    """
+    return expand(parse(read_source(name)), {**(parameters or {}), **named}, max_ops)

@@ -1,0 +1,157 @@
+"""The Program: one instruction list per rank, so that a runtime is a plain interpreter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from ..ir.graph import StageGraph
+from ..ir.operations import Kind, Operation
+from ..ir.placement import Placement
+
+__all__ = ["Code", "Instruction", "Program"]
+
+FORMAT = 1
+
+
+class Code(IntEnum):
+    """What an instruction does: the kinds of operations, with their numbers, and FREE."""
+
+    F = Kind.F
+    B = Kind.B
+    I = Kind.I  # noqa: E741 - the field's name for the input-gradient half
+    W = Kind.W
+    R = Kind.R
+    OPT = Kind.OPT
+    REDUCE_GRAD = Kind.REDUCE_GRAD
+    UNSHARD = Kind.UNSHARD
+    RESHARD = Kind.RESHARD
+    SEND_F = Kind.SEND_F
+    RECV_F = Kind.RECV_F
+    SEND_B = Kind.SEND_B
+    RECV_B = Kind.RECV_B
+    FREE = 100
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction of a rank.
+
+    ``peer`` and ``peer_stage`` are the rank and the stage at the other end of a transfer. FREE drops
+    what a rank still holds of a microbatch of a stage.
+    """
+
+    code: Code
+    stage: int
+    microbatch: int | None = None
+    peer: int | None = None
+    peer_stage: int | None = None
+
+    @property
+    def operation(self) -> Operation:
+        """The operation this instruction is; raises ValueError for FREE."""
+        return Operation(Kind(self.code), self.stage, self.microbatch)
+
+    def __str__(self) -> str:
+        name = f"{self.stage}{self.code.name}{'' if self.microbatch is None else self.microbatch}"
+        return name if self.peer is None else f"{name}→{self.peer}" if "SEND" in name else f"{name}←{self.peer}"
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Instructions as arrays of one entry an instruction; those of rank ``r`` are
+    ``offsets[r]`` to ``offsets[r + 1]``, in the order they run.
+
+    ``columns`` is int32 of shape (instructions, 5): code, stage, microbatch, peer, peer stage; -1 is
+    none. ``order`` lists all instructions in one global order that respects every rank's own, every
+    need, and puts a SEND before its RECV: whoever follows it alone never waits.
+    """
+
+    name: str
+    microbatches: int
+    placement: Placement
+    graph: StageGraph
+    columns: np.ndarray
+    offsets: np.ndarray
+    order: np.ndarray
+
+    @property
+    def ranks(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def stages(self) -> int:
+        return self.graph.stages
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self.to_json() == other.to_json()
+
+    def instruction(self, index: int) -> Instruction:
+        """An instruction by its index in the arrays."""
+        code, *numbers = self.columns[index].tolist()
+        stage, microbatch, peer, peer_stage = (None if number < 0 else number for number in numbers)
+        return Instruction(Code(code), stage, microbatch, peer, peer_stage)
+
+    def row(self, rank: int) -> tuple[Instruction, ...]:
+        """What a rank executes, in order."""
+        return tuple(self.instruction(i) for i in range(int(self.offsets[rank]), int(self.offsets[rank + 1])))
+
+    def in_order(self) -> Iterator[tuple[int, Instruction]]:
+        """Every instruction with its rank, in the global order."""
+        rank = np.repeat(np.arange(self.ranks), np.diff(self.offsets))
+        for index in self.order.tolist():
+            yield int(rank[index]), self.instruction(index)
+
+    def to_json(self) -> str:
+        """The program as JSON text; :meth:`from_json` reads it back the same."""
+        position = np.empty(len(self), dtype=np.int64)
+        position[self.order] = np.arange(len(self))
+        rows = [
+            [[Code(code).name, *numbers] for code, *numbers in self.columns[start:end].tolist()]
+            for start, end in zip(self.offsets, self.offsets[1:], strict=False)
+        ]
+        document = {
+            "format": FORMAT,
+            "name": self.name,
+            "microbatches": self.microbatches,
+            "stages": self.stages,
+            "edges": [list(edge) for edge in self.graph.edges],
+            "rank_of": self.placement.rank_of.tolist(),
+            "fields": ["code", "stage", "microbatch", "peer", "peer_stage"],
+            "ranks": rows,
+            "order": position.tolist(),
+        }
+        return json.dumps(document)
+
+    @classmethod
+    def from_json(cls, text: str) -> Program:
+        """Reads what :meth:`to_json` wrote. Raises ValueError for anything else."""
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']}, expected {FORMAT}")
+            return cls._from_document(document)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise ValueError(f"not a program: {error}") from error
+
+    @classmethod
+    def _from_document(cls, document: dict[str, Any]) -> Program:
+        rows = document["ranks"]
+        flat = [[Code[code], *numbers] for row in rows for code, *numbers in row]
+        return cls(
+            name=document["name"],
+            microbatches=document["microbatches"],
+            placement=Placement(np.array(document["rank_of"], dtype=np.int32), len(rows)),
+            graph=StageGraph(document["stages"], tuple((a, b) for a, b in document["edges"])),
+            columns=np.array(flat, dtype=np.int32).reshape(-1, 5),
+            offsets=np.cumsum([0, *(len(row) for row in rows)]),
+            order=np.argsort(np.array(document["order"], dtype=np.int64)),
+        )

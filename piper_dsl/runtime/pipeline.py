@@ -1,0 +1,238 @@
+"""The driver: a model, a schedule and a target, one optimizer step at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..diagnostics import Diagnostic, PipeError
+from ..ir.operations import BACKWARD, Kind
+from ..ir.schedule import Schedule
+from ..lower import lower
+from ..lower.program import Code, Program
+from ..simulate import Costs
+from .batch import Data, split_batch
+from .failure import OperationFailed
+from .rank import Batch, RankSpec, Timed
+from .stage import LossFunction, OptimizerFactory
+
+__all__ = ["Pipeline", "StepReport", "Target"]
+
+TARGETS = ("local", "ray-dag")
+
+
+class Target(Protocol):
+    """What executes a Program on ranks; all targets run the same :class:`~.rank.Rank`."""
+
+    name: str
+
+    def step(self, batches: Sequence[Batch]) -> list[tuple[dict[tuple[int, int], float], list[Timed]]]: ...
+
+    def state(self) -> list[dict[int, dict[str, Any]]]: ...
+
+    def gradients(self) -> list[dict[int, dict[str, torch.Tensor]]]: ...
+
+    def held(self) -> list[int]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One step as it ran.
+
+    ``losses`` by (stage, microbatch), of the stages that have a loss; ``operations`` per rank, in the
+    order they ran; ``seconds`` as the driver saw them.
+    """
+
+    losses: Mapping[tuple[int, int], float]
+    operations: tuple[tuple[Timed, ...], ...]
+    seconds: float
+
+    @property
+    def loss(self) -> float:
+        """The mean over microbatches, summed over the stages that have a loss."""
+        stages = {stage for stage, _ in self.losses}
+        return sum(float(np.mean([x for (s, _), x in self.losses.items() if s == stage])) for stage in stages)
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the start of the first operation to the end of the last, over all ranks."""
+        timed = [one for row in self.operations for one in row]
+        return max(t.end for t in timed) - min(t.start for t in timed)
+
+    def costs(self, stages: int) -> Costs:
+        """The mean duration of every kind on every stage, in seconds, for :func:`piper_dsl.simulate`."""
+        spent: dict[Kind, list[list[float]]] = {}
+        for timed in (one for row in self.operations for one in row):
+            by_stage = spent.setdefault(timed.operation.kind, [[] for _ in range(stages)])
+            by_stage[timed.operation.stage].append(timed.end - timed.start)
+        means = {k.name: [float(np.mean(x)) if x else 0.0 for x in rows] for k, rows in spent.items()}
+        return Costs(**means)
+
+
+class Pipeline:
+    """A model in stages, trained by a schedule on a target. A context manager: leaves no process behind.
+
+    ``stages`` are the modules of stages 0, 1, …; each takes the tensors that its predecessor returns
+    (a tensor or a tuple of them). ``loss_fn(*outputs, *targets)`` gives the mean loss of a microbatch;
+    ``optimizer`` makes the optimizer of one stage from its parameters. The result equals one step of the
+    whole model on the whole batch, for a loss that is a mean over it.
+
+    ``timeout`` bounds a step, in seconds; None lets the target choose from what it has measured.
+    ``transport`` says how target ray-dag moves tensors between ranks: ``auto`` (NCCL where every rank
+    can have a GPU, else shared memory), ``accelerator``, ``shared-memory`` or, to test the accelerator's
+    path on CPUs, ``gloo``.
+
+    Raises :class:`PipeError` where schedule, model and target do not fit together, with the fix.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[nn.Module],
+        schedule: Schedule,
+        *,
+        loss_fn: LossFunction | None = None,
+        optimizer: OptimizerFactory | None = None,
+        target: str = "local",
+        timeout: float | None = None,
+        transport: str = "auto",
+    ) -> None:
+        _check_fit(stages, schedule, loss_fn, optimizer, target)
+        self.schedule = schedule
+        self.program: Program = lower(schedule)
+        self.last: StepReport | None = None
+        self._owners = tuple(schedule.placement(stage) for stage in range(schedule.stages))
+        self._steps = 0
+        self._broken: str | None = None
+        specs = _specs(stages, schedule, self.program, self._owners, loss_fn, optimizer)
+        self._target = _start(target, self.program, specs, timeout, transport)
+
+    def step(self, inputs: Data | Mapping[int, Data], targets: Data | Mapping[int, Data] | None = None) -> float:
+        """Runs the schedule once on a batch and returns its mean loss.
+
+        Tensors have the batch as their first dimension, a multiple of the schedule's microbatches.
+        Raises :class:`PipeError` for a batch that does not fit, an operation that raised (with rank,
+        stage, kind and microbatch) and a rank that died. After the last two the ranks may not agree
+        any more on how often they stepped, so the pipeline refuses to go on.
+        """
+        if self._broken:
+            raise PipeError(Diagnostic("P712", f"the pipeline stopped: {self._broken}", None, "make a new one"))
+        schedule = self.schedule
+        batches = split_batch(
+            self._steps, inputs, targets, schedule.microbatches, schedule.graph, self._owners, schedule.ranks
+        )
+        started = time.monotonic()
+        try:
+            reports = self._target.step(batches)
+        except OperationFailed as failure:
+            self._broken = str(failure)
+            raise PipeError(failure.diagnostic()) from failure
+        except PipeError as error:
+            self._broken = error.diagnostics[0].message
+            raise
+        self._steps += 1
+        losses = {key: loss for found, _ in reports for key, loss in found.items()}
+        self.last = StepReport(losses, tuple(tuple(log) for _, log in reports), time.monotonic() - started)
+        return self.last.loss
+
+    def state_dict(self) -> dict[int, dict[str, Any]]:
+        """The state dict of every stage's module, by stage, on the CPU."""
+        return _merged(self._target.state())
+
+    def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
+        """The gradients accumulated since the last optimizer step, by stage and parameter, on the CPU."""
+        return _merged(self._target.gradients())
+
+    def held(self) -> list[int]:
+        """Per rank, how many microbatches it still holds something of; all 0 between steps."""
+        return self._target.held()
+
+    def close(self) -> None:
+        """Ends every process of the pipeline. Safe to call twice."""
+        self._target.close()
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _merged(parts: Sequence[Mapping[int, Any]]) -> dict[int, Any]:
+    found = {stage: value for part in parts for stage, value in part.items()}
+    return {stage: found[stage] for stage in sorted(found)}
+
+
+def _check_fit(
+    stages: Sequence[nn.Module],
+    schedule: Schedule,
+    loss_fn: LossFunction | None,
+    optimizer: OptimizerFactory | None,
+    target: str,
+) -> None:
+    findings = []
+    if target not in TARGETS:
+        findings.append(Diagnostic("P702", f"there is no target `{target}`", None, f"one of {', '.join(TARGETS)}"))
+    if len(stages) != schedule.stages:
+        message = f"the schedule `{schedule.name}` has {schedule.stages} stages, the model has {len(stages)}"
+        findings.append(Diagnostic("P701", message, None, f"cut the model into {schedule.stages} stages"))
+    for number, stage in enumerate(stages):
+        if not isinstance(stage, nn.Module):
+            findings.append(Diagnostic("P701", f"stage {number} is a {type(stage).__name__}, not a torch module"))
+    if any(len(copies) > 1 for copies in schedule.placement.copies):
+        message = "stages with copies on several ranks (bidirectional pipelines) check and simulate, but do not run yet"
+        findings.append(Diagnostic("P702", message))
+    if schedule.ties:
+        findings.append(Diagnostic("P702", "tied stages check and simulate, but do not run yet"))
+    kinds = {Kind(int(kind)) for kind in np.unique(schedule.kind)}
+    if kinds & set(BACKWARD) and loss_fn is None:
+        findings.append(Diagnostic("P701", "a schedule with a backward needs a loss", None, "pass `loss_fn`"))
+    if Kind.OPT in kinds and optimizer is None:
+        findings.append(Diagnostic("P701", "a schedule with OPT needs an optimizer", None, "pass `optimizer`"))
+    if findings:
+        raise PipeError(*findings)
+
+
+def _specs(
+    stages: Sequence[nn.Module],
+    schedule: Schedule,
+    program: Program,
+    owners: tuple[int, ...],
+    loss_fn: LossFunction | None,
+    optimizer: OptimizerFactory | None,
+) -> list[RankSpec]:
+    codes, numbers = program.columns[:, 0], program.columns[:, 1]
+    recomputed = frozenset(np.unique(numbers[codes == Code.R]).tolist())
+    trained = bool(np.isin(codes, [int(kind) for kind in BACKWARD]).any())
+    return [
+        RankSpec(
+            rank=rank,
+            graph=schedule.graph,
+            owners=owners,
+            microbatches=schedule.microbatches,
+            modules={stage: stages[stage] for stage in schedule.placement.owned[rank]},
+            trained=trained,
+            recomputed=recomputed,
+            loss_fn=loss_fn,
+            optimizer=optimizer,
+        )
+        for rank in range(schedule.ranks)
+    ]
+
+
+def _start(target: str, program: Program, specs: list[RankSpec], timeout: float | None, transport: str) -> Target:
+    if target == "local":
+        from ..targets.local import LocalTarget
+
+        return LocalTarget(program, specs)
+    from ..targets.ray_dag import RayDagTarget
+
+    return RayDagTarget(program, specs, timeout, transport)

@@ -1,0 +1,241 @@
+"""One rank: its stages, and the messages that wait for them. Every target runs these same methods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..ir.graph import StageGraph
+from ..ir.operations import Kind, Operation
+from .failure import OperationFailed
+from .message import Message
+from .stage import LossFunction, OptimizerFactory, Stage
+
+__all__ = ["Batch", "Rank", "RankSpec", "Timed"]
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RankSpec:
+    """All that a rank needs to know to run; sent to where it runs once.
+
+    ``modules`` maps the rank's stages to their modules; ``owners[s]`` is the rank of stage ``s``.
+    """
+
+    rank: int
+    graph: StageGraph
+    owners: tuple[int, ...]
+    microbatches: int
+    modules: Mapping[int, nn.Module]
+    trained: bool
+    recomputed: frozenset[int]
+    loss_fn: LossFunction | None
+    optimizer: OptimizerFactory | None
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One step's data for one rank, by (stage, microbatch): inputs of first, targets of last stages."""
+
+    step: int
+    inputs: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
+    targets: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An operation as it ran: seconds of a clock that all processes of the machine share."""
+
+    operation: Operation
+    start: float
+    end: float
+
+
+class Rank:
+    """Runs operations on the stages of one rank; buffers are keyed by (stage, microbatch)."""
+
+    def __init__(self, spec: RankSpec) -> None:
+        self._spec = spec
+        self._graph = spec.graph
+        self._stages = {stage: self._stage(stage, module) for stage, module in spec.modules.items()}
+        self._batch = Batch(-1)
+        self._inbox: dict[tuple[Kind, int, int], dict[int, Message]] = {}
+        self._outbox: dict[tuple[Kind, int, int, int], Message] = {}
+        self._expected: dict[tuple[int, int], list[int]] = {}
+        self._log: list[Timed] = []
+        self.doing: tuple[str, float] = ("waiting for the first step", time.monotonic())
+
+    def _stage(self, stage: int, module: nn.Module) -> Stage:
+        spec = self._spec
+        return Stage(
+            module,
+            loss_fn=None if spec.graph.successors[stage] else spec.loss_fn,
+            optimizer=spec.optimizer,
+            scale=1.0 / spec.microbatches,
+            trained=spec.trained,
+            recomputed=stage in spec.recomputed,
+        )
+
+    # --- a step ------------------------------------------------------------------------------
+
+    def load(self, batch: Batch) -> None:
+        """Starts a step with its data; whatever an unfinished step left behind is dropped."""
+        self._batch = batch
+        self._inbox.clear()
+        self._outbox.clear()
+        self._expected.clear()
+        self._log.clear()
+        for stage in self._stages.values():
+            stage.reset()
+
+    def report(self) -> tuple[dict[tuple[int, int], float], list[Timed]]:
+        """The losses by (stage, microbatch) and what ran when; ends a step."""
+        losses = {(s, i): float(x) for s, stage in self._stages.items() for i, x in stage.losses.items()}
+        self.doing = (f"done with step {self._batch.step}", time.monotonic())
+        return losses, list(self._log)
+
+    # --- operations --------------------------------------------------------------------------
+
+    def run(self, operation: Operation) -> None:
+        """Runs one compute, optimizer or parameter operation.
+
+        Raises :class:`OperationFailed`, which names rank and operation, for whatever it raises.
+        """
+        start = time.monotonic()
+        self.doing = (str(operation), start)
+        try:
+            self._methods[operation.kind](self, operation.stage, operation.microbatch)
+        except Exception as error:
+            raise OperationFailed.wrap(self._spec.rank, operation, error) from error
+        end = time.monotonic()
+        self._log.append(Timed(operation, start, end))
+        self.doing = (f"waiting after {operation}", end)
+
+    def forward(self, stage: int, microbatch: int) -> None:
+        """F: the module on the outputs of its predecessors, or on the microbatch itself."""
+        if self._graph.predecessors[stage]:
+            messages = self._take(Kind.F, stage, microbatch, self._graph.predecessors[stage])
+            inputs = tuple(x for message in messages for x in message.tensors)
+            needs_grad = [flag for message in messages for flag in message.needs_grad]
+            self._expected[stage, microbatch] = [sum(message.needs_grad) for message in messages]
+        else:
+            inputs = self._batch.inputs[stage, microbatch]
+            needs_grad = [False] * len(inputs)
+        runner = self._stages[stage]
+        target = self._batch.targets.get((stage, microbatch))
+        outputs, flags = runner.forward(microbatch, inputs, needs_grad, target)
+        for successor in self._graph.successors[stage]:
+            self._deliver(Kind.F, self._message(stage, successor, microbatch, outputs, flags))
+
+    def backward(self, stage: int, microbatch: int) -> None:
+        """B: parameter gradients accumulate, input gradients go to the predecessors."""
+        gradients = self._stages[stage].backward(microbatch, self._gradients(stage, microbatch))
+        self._return_gradients(stage, microbatch, gradients)
+
+    def backward_input(self, stage: int, microbatch: int) -> None:
+        """I: input gradients go to the predecessors."""
+        gradients = self._stages[stage].backward_input(microbatch, self._gradients(stage, microbatch))
+        self._return_gradients(stage, microbatch, gradients)
+
+    def backward_weight(self, stage: int, microbatch: int) -> None:
+        """W: parameter gradients accumulate."""
+        self._stages[stage].backward_weight(microbatch)
+
+    def recompute(self, stage: int, microbatch: int) -> None:
+        """R: the forward once more."""
+        self._stages[stage].recompute(microbatch)
+
+    def optimizer_step(self, stage: int, microbatch: None = None) -> None:
+        """OPT: steps the optimizer of a stage."""
+        self._stages[stage].step()
+
+    def _nothing(self, stage: int, microbatch: None = None) -> None:
+        """Reductions and gathers over replicas: with one replica there is nothing to do."""
+
+    _methods: Mapping[Kind, Callable[..., None]] = {
+        Kind.F: forward,
+        Kind.B: backward,
+        Kind.I: backward_input,
+        Kind.W: backward_weight,
+        Kind.R: recompute,
+        Kind.OPT: optimizer_step,
+        Kind.REDUCE_GRAD: _nothing,
+        Kind.UNSHARD: _nothing,
+        Kind.RESHARD: _nothing,
+    }
+
+    def free(self, stage: int, microbatch: int) -> None:
+        """FREE: drops what is held of a microbatch."""
+        self._stages[stage].free(microbatch)
+
+    # --- messages ----------------------------------------------------------------------------
+
+    def send(self, kind: Kind, stage: int, target: int, microbatch: int) -> Message:
+        """The message that ``stage`` has ready for ``target`` on another rank; it leaves this rank."""
+        return self._outbox.pop((kind, stage, target, microbatch))
+
+    def receive(self, kind: Kind, message: Message) -> None:
+        """Takes in a message from another rank. Raises ValueError for one of another step."""
+        if message.step != self._batch.step:
+            raise ValueError(f"a message of step {message.step} arrived in step {self._batch.step}")
+        self._store(kind, message)
+
+    def _message(self, source: int, target: int, microbatch: int, tensors: Tensors, flags: tuple[bool, ...]) -> Message:
+        return Message(self._batch.step, source, target, microbatch, tensors, flags)
+
+    def _deliver(self, kind: Kind, message: Message) -> None:
+        """Local messages wait in the inbox, those for other ranks to be sent."""
+        if self._spec.owners[message.target] == self._spec.rank:
+            self._store(kind, message)
+        else:
+            self._outbox[kind, message.source, message.target, message.microbatch] = message
+
+    def _store(self, kind: Kind, message: Message) -> None:
+        self._inbox.setdefault((kind, message.target, message.microbatch), {})[message.source] = message
+
+    def _take(self, kind: Kind, stage: int, microbatch: int, sources: tuple[int, ...]) -> list[Message]:
+        found = self._inbox.pop((kind, stage, microbatch), {})
+        missing = [source for source in sources if source not in found]
+        if missing:
+            raise RuntimeError(f"nothing arrived from stage {missing[0]}")
+        return [found[source] for source in sources]
+
+    def _gradients(self, stage: int, microbatch: int) -> Tensors | None:
+        """The gradients of a stage's outputs, summed over its successors; None where it has a loss."""
+        successors = self._graph.successors[stage]
+        if not successors:
+            return None
+        messages = self._take(Kind.B, stage, microbatch, successors)
+        parts = zip(*(message.tensors for message in messages), strict=True)
+        return tuple(sum(part[1:], start=part[0]) for part in parts)
+
+    def _return_gradients(self, stage: int, microbatch: int, gradients: Tensors) -> None:
+        """Splits the input gradients among the predecessors, as their outputs were joined."""
+        rest = list(gradients)
+        counts = self._expected.pop((stage, microbatch), [])
+        for predecessor, count in zip(self._graph.predecessors[stage], counts, strict=True):
+            own, rest = tuple(rest[:count]), rest[count:]
+            self._deliver(Kind.B, self._message(stage, predecessor, microbatch, own, ()))
+
+    # --- state -------------------------------------------------------------------------------
+
+    def state(self) -> dict[int, dict[str, Any]]:
+        """The state dicts of the stages' modules, on the CPU."""
+        return {s: {k: v.detach().cpu() for k, v in r.module.state_dict().items()} for s, r in self._stages.items()}
+
+    def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
+        """The gradients accumulated so far, by stage and parameter name, on the CPU."""
+        return {
+            s: {k: p.grad.detach().cpu() for k, p in r.module.named_parameters() if p.grad is not None}
+            for s, r in self._stages.items()
+        }
+
+    def held(self) -> int:
+        """How many microbatches the stages still hold, all together; 0 between steps."""
+        return sum(runner.held for runner in self._stages.values())

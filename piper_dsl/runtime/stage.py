@@ -1,0 +1,164 @@
+"""One stage on one rank: a module, its optimizer, and what it holds of every microbatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+__all__ = ["LossFunction", "OptimizerFactory", "Stage"]
+
+Tensors = tuple[torch.Tensor, ...]
+LossFunction = Callable[..., torch.Tensor]
+OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(eq=False)
+class _Held:
+    """What a stage keeps of a microbatch from its forward to the end of its backward."""
+
+    inputs: Tensors
+    outputs: Tensors = ()
+    gradients: Tensors = ()
+    target: Tensors | None = None
+    random_state: torch.Tensor | None = field(default=None, repr=False)
+
+
+class Stage:
+    """Runs a module on microbatches, forward and backward, in any order the schedule asks for.
+
+    ``scale`` multiplies the loss of every microbatch, so that accumulated gradients are those of the
+    mean over the whole batch. A stage that is not ``trained`` runs without autograd; one that is
+    ``recomputed`` keeps only its inputs until R.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        loss_fn: LossFunction | None = None,
+        optimizer: OptimizerFactory | None = None,
+        scale: float = 1.0,
+        trained: bool = True,
+        recomputed: bool = False,
+    ) -> None:
+        self.module = module
+        self.losses: dict[int, torch.Tensor] = {}
+        self._loss_fn = loss_fn
+        self._scale = scale
+        self._trained = trained
+        self._recomputed = recomputed
+        self._held: dict[int, _Held] = {}
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.optimizer = optimizer(self.parameters) if optimizer and self.parameters else None
+
+    @property
+    def held(self) -> int:
+        """How many microbatches the stage holds something of."""
+        return len(self._held)
+
+    def forward(
+        self, microbatch: int, inputs: Tensors, needs_grad: Iterable[bool], target: Tensors | None
+    ) -> tuple[Tensors, tuple[bool, ...]]:
+        """Runs the module; returns its outputs, outside of autograd, and which of them need a gradient.
+
+        Where the stage has a loss, that is its only output.
+        """
+        leaves = tuple(x.detach().requires_grad_(flag) for x, flag in zip(inputs, needs_grad, strict=True))
+        held = _Held(leaves, target=target)
+        if self._recomputed:
+            held.random_state = torch.get_rng_state()
+        with torch.set_grad_enabled(self._trained):
+            outputs = self._run(microbatch, held)
+        if self._trained:
+            # Under recomputation the graph is built, so that its needs are known, and dropped here.
+            held.outputs = () if self._recomputed else outputs
+            self._held[microbatch] = held
+        return tuple(x.detach() for x in outputs), tuple(x.requires_grad for x in outputs)
+
+    def recompute(self, microbatch: int) -> None:
+        """Runs the forward again, under the random numbers of the first time, for the backward to come."""
+        held = self._held[microbatch]
+        assert held.random_state is not None
+        with torch.random.fork_rng(), torch.enable_grad():
+            torch.set_rng_state(held.random_state)
+            held.outputs = self._run(microbatch, held)
+
+    def _run(self, microbatch: int, held: _Held) -> Tensors:
+        outputs = _as_tuple(self.module(*held.inputs))
+        if self._loss_fn is None:
+            return outputs
+        loss = self._loss_fn(*outputs, *(held.target or ()))
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise TypeError(f"the loss must be one number in a tensor, not {_described(loss)}")
+        self.losses[microbatch] = loss.detach()
+        return (loss * self._scale,)
+
+    def backward(self, microbatch: int, gradients: Tensors | None) -> Tensors:
+        """The whole backward: accumulates parameter gradients, returns those of the inputs that need one."""
+        held = self._held[microbatch]
+        roots, seeds = self._roots(held, gradients)
+        if roots:
+            torch.autograd.backward(roots, seeds)
+        leaves = [x for x in held.inputs if x.requires_grad]
+        return tuple(x.grad if x.grad is not None else torch.zeros_like(x) for x in leaves)
+
+    def backward_input(self, microbatch: int, gradients: Tensors | None) -> Tensors:
+        """The input half of the backward; the graph is kept for the weight half."""
+        held = self._held[microbatch]
+        roots, seeds = self._roots(held, gradients)
+        held.outputs, held.gradients = roots, seeds
+        leaves = [x for x in held.inputs if x.requires_grad]
+        if not roots or not leaves:
+            return tuple(torch.zeros_like(x) for x in leaves)
+        found = torch.autograd.grad(roots, leaves, seeds, retain_graph=True, allow_unused=True)
+        return tuple(g if g is not None else torch.zeros_like(x) for g, x in zip(found, leaves, strict=True))
+
+    def backward_weight(self, microbatch: int) -> None:
+        """The weight half of the backward: accumulates parameter gradients."""
+        held = self._held[microbatch]
+        if not held.outputs or not self.parameters:
+            return
+        found = torch.autograd.grad(held.outputs, self.parameters, held.gradients, allow_unused=True)
+        for parameter, gradient in zip(self.parameters, found, strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+
+    def _roots(self, held: _Held, gradients: Tensors | None) -> tuple[Tensors, Tensors]:
+        """The outputs to go back from and the gradient of each; a loss starts with 1."""
+        roots = tuple(x for x in held.outputs if x.requires_grad)
+        if gradients is None:
+            return roots, tuple(torch.ones_like(x) for x in roots)
+        if len(gradients) != len(roots):
+            raise ValueError(f"{len(roots)} outputs need a gradient, but {len(gradients)} gradients arrived")
+        return roots, gradients
+
+    def reset(self) -> None:
+        """Forgets what an unfinished step left behind, gradients excepted."""
+        self.losses.clear()
+        self._held.clear()
+
+    def free(self, microbatch: int) -> None:
+        """Drops what is still held of a microbatch."""
+        self._held.pop(microbatch, None)
+
+    def step(self) -> None:
+        """Steps the optimizer and clears the gradients. Nothing to do for a stage without parameters."""
+        if self.optimizer is not None:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+
+def _as_tuple(outputs: object) -> Tensors:
+    """The outputs of a module as a tuple of tensors; TypeError for anything else."""
+    parts = tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
+    for part in parts:
+        if not isinstance(part, torch.Tensor):
+            raise TypeError(f"a stage returns a tensor or a tuple of tensors, not {_described(part)}")
+    return parts
+
+
+def _described(value: object) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"

@@ -1,0 +1,70 @@
+"""The reference target: one process executes the Program in its global order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..ir.operations import Kind
+from ..lower.program import Code, Instruction, Program
+from ..runtime.message import Message
+from ..runtime.rank import Batch, Rank, RankSpec, Timed
+
+__all__ = ["LocalTarget"]
+
+_DIRECTION = {Code.SEND_F: Kind.F, Code.RECV_F: Kind.F, Code.SEND_B: Kind.B, Code.RECV_B: Kind.B}
+
+_Address = tuple[Kind, int, int, int]
+"""Direction, sending stage, receiving stage, microbatch."""
+
+
+class LocalTarget:
+    """Runs all ranks in this process, one instruction after the other. No Ray, no waiting."""
+
+    name = "local"
+
+    def __init__(self, program: Program, specs: Sequence[RankSpec]) -> None:
+        self._program = list(program.in_order())
+        self._ranks = [Rank(spec) for spec in specs]
+
+    def step(self, batches: Sequence[Batch]) -> list[tuple[dict[tuple[int, int], float], list[Timed]]]:
+        """Executes the program once; the report of every rank. Raises OperationFailed."""
+        for rank, batch in zip(self._ranks, batches, strict=True):
+            rank.load(batch)
+        mail: dict[_Address, Message] = {}
+        for rank, instruction in self._program:
+            self._execute(self._ranks[rank], instruction, mail)
+        return [rank.report() for rank in self._ranks]
+
+    def _execute(self, rank: Rank, instruction: Instruction, mail: dict[_Address, Message]) -> None:
+        code, stage, microbatch, other = (
+            instruction.code,
+            instruction.stage,
+            instruction.microbatch,
+            instruction.peer_stage,
+        )
+        if code is Code.FREE and microbatch is not None:
+            rank.free(stage, microbatch)
+        elif microbatch is None or other is None:
+            rank.run(instruction.operation)
+        elif code in (Code.SEND_F, Code.SEND_B):
+            kind = _DIRECTION[code]
+            mail[kind, stage, other, microbatch] = rank.send(kind, stage, other, microbatch)
+        else:
+            kind = _DIRECTION[code]
+            rank.receive(kind, mail.pop((kind, other, stage, microbatch)))
+
+    def state(self) -> list[dict[int, dict[str, Any]]]:
+        return [rank.state() for rank in self._ranks]
+
+    def gradients(self) -> list[dict[int, dict[str, torch.Tensor]]]:
+        return [rank.gradients() for rank in self._ranks]
+
+    def held(self) -> list[int]:
+        return [rank.held() for rank in self._ranks]
+
+    def close(self) -> None:
+        """Drops the ranks."""
+        self._ranks.clear()

@@ -1,0 +1,121 @@
+"""The Ray DAG of a program as a script: the binds spelled out, the way one would write them by hand."""
+
+from __future__ import annotations
+
+from ..lower.binds import Bind, BindPlan, loaded
+from ..lower.program import Program
+
+__all__ = ["bind_lines", "python_source"]
+
+_SCRIPT = '''"""{name}: {ranks} ranks, {stages} stages, {microbatches} microbatches, as a Ray DAG.
+
+Written by `piper-dsl compile --target python`. One actor a rank, one bind an operation, in an order that
+respects every dependency. To train a model of your own, change `stages`, `batches` and `loss` below.
+"""
+
+import ray
+from ray.dag import InputNode, MultiOutputNode
+
+from piper_dsl.demo.gpt import next_byte_loss as loss
+from piper_dsl.demo.gpt import stages
+from piper_dsl.demo.text import batches
+from piper_dsl.ir import StageGraph
+from piper_dsl.runtime.batch import split_batch
+from piper_dsl.runtime.failure import OperationFailed
+from piper_dsl.runtime.rank import RankSpec
+from piper_dsl.targets.rank_actor import RankActor
+
+STEPS = 10
+MICROBATCHES = {microbatches}
+OWNERS = {owners}  # the rank of every stage
+GRAPH = StageGraph({stages}, {edges})
+
+
+def optimizer(parameters):
+    import torch
+
+    return torch.optim.AdamW(parameters, 3e-3)
+
+
+def build_graph({actors}):
+    """Every line is one call on an actor: it takes what arrives (a message of another rank, or a token
+    that only orders it), the stage, the microbatch, the stage that reads its result (None: nobody on
+    another rank) and whether the microbatch is done with."""
+    with InputNode() as batch:
+{binds}
+    return MultiOutputNode([{finished}])
+
+
+def main():
+    model = stages(len(OWNERS))
+    ray.init(num_cpus={ranks}, include_dashboard=False, log_to_driver=False)
+    try:
+        ranks = [
+            RankActor.remote(
+                RankSpec(
+                    rank=rank,
+                    graph=GRAPH,
+                    owners=OWNERS,
+                    microbatches=MICROBATCHES,
+                    modules={{stage: model[stage] for stage, owner in enumerate(OWNERS) if owner == rank}},
+                    trained={trained},
+                    recomputed=frozenset({recomputed}),
+                    loss_fn=loss,
+                    optimizer=optimizer,
+                )
+            )
+            for rank in range({ranks})
+        ]
+        graph = build_graph(*ranks).experimental_compile(_max_inflight_executions=1)
+        for step, (inputs, targets) in zip(range(STEPS), batches(4 * MICROBATCHES)):
+            batch = split_batch(step, inputs, targets, MICROBATCHES, GRAPH, OWNERS, {ranks})
+            reports = [result.get(timeout=600) for result in graph.execute(batch)]
+            for report in reports:
+                if isinstance(report, OperationFailed):
+                    raise SystemExit(str(report))
+            losses = [loss for found, _ in reports for loss in found.values()]
+            print(f"step {{step + 1}}: loss {{sum(losses) / len(losses):.4f}}", flush=True)
+        graph.teardown()
+    finally:
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def bind_lines(plan: BindPlan) -> list[str]:
+    """One line a bind: ``f0_s1 = rank1.forward.bind(f0_s0, 1, 0, 2, False)``."""
+    ranks = range(len(plan.unread))
+    lines = [f"{loaded(rank)} = rank{rank}.load.bind(batch, {rank})" for rank in ranks]
+    lines += [_line(bind) for bind in plan.binds]
+    return lines + [f"finished{rank} = rank{rank}.finish.bind({', '.join(plan.unread[rank])})" for rank in ranks]
+
+
+def _line(bind: Bind) -> str:
+    constants: list[object] = [bind.operation.stage]
+    if bind.operation.microbatch is not None:
+        constants += [bind.operation.microbatch, bind.target, bind.frees]
+    arguments = ", ".join(map(str, [bind.source, *constants]))
+    return f"{bind.result} = rank{bind.rank}.{bind.method}.bind({arguments})"
+
+
+def python_source(program: Program, plan: BindPlan) -> str:
+    """A script that builds the graph of ``plan`` bind by bind and trains the demo's GPT with it."""
+    from ..ir.operations import BACKWARD, Kind
+
+    operations = {bind.operation for bind in plan.binds}
+    return _SCRIPT.format(
+        name=program.name,
+        ranks=program.ranks,
+        stages=program.stages,
+        microbatches=program.microbatches,
+        owners=tuple(program.placement(stage) for stage in range(program.stages)),
+        edges=program.graph.edges,
+        actors=", ".join(f"rank{rank}" for rank in range(program.ranks)),
+        binds="\n".join(f"        {line}" for line in bind_lines(plan)),
+        finished=", ".join(f"finished{rank}" for rank in range(program.ranks)),
+        trained=any(operation.kind in BACKWARD for operation in operations),
+        recomputed=sorted({operation.stage for operation in operations if operation.kind is Kind.R}),
+    )

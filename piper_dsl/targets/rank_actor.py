@@ -1,0 +1,122 @@
+"""The Ray actor of one rank: :class:`~piper_dsl.runtime.rank.Rank` behind methods that can be bound."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+import torch
+
+from ..ir.operations import Kind, Operation
+from ..runtime.failure import OperationFailed
+from ..runtime.message import Message
+from ..runtime.rank import Batch, Rank, RankSpec, Timed
+
+__all__ = ["RankActor", "RankReport"]
+
+RankReport = OperationFailed | tuple[dict[tuple[int, int], float], list[Timed]]
+"""What a rank's step ends in: its losses and what ran when, or what failed."""
+
+_Arrived = Message | OperationFailed | None
+
+
+@ray.remote
+class RankActor:
+    """One rank. Methods that are bound take what arrives first, then their constants.
+
+    They never raise: a failure is returned in place of the result, and whoever reads it passes it on
+    and computes nothing more in this step. So the graph stays in step, every rank's ``finish`` knows,
+    and no optimizer steps on a rank that has heard of it.
+    """
+
+    def __init__(self, spec: RankSpec) -> None:
+        self._rank = Rank(spec)
+        self._failure: OperationFailed | None = None
+
+    # --- bound into the graph ----------------------------------------------------------------
+
+    def load(self, batches: Sequence[Batch], rank: int) -> None:
+        """Starts a step with the data of this rank."""
+        self._failure = None
+        self._rank.load(batches[rank])
+
+    def forward(self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool) -> _Arrived:
+        return self._run(arrived, Operation(Kind.F, stage, microbatch), target, frees)
+
+    def backward(self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool) -> _Arrived:
+        return self._run(arrived, Operation(Kind.B, stage, microbatch), target, frees)
+
+    def backward_input(
+        self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool
+    ) -> _Arrived:
+        return self._run(arrived, Operation(Kind.I, stage, microbatch), target, frees)
+
+    def backward_weight(
+        self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool
+    ) -> _Arrived:
+        return self._run(arrived, Operation(Kind.W, stage, microbatch), target, frees)
+
+    def recompute(self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool) -> _Arrived:
+        return self._run(arrived, Operation(Kind.R, stage, microbatch), target, frees)
+
+    def optimizer_step(self, arrived: _Arrived, stage: int) -> _Arrived:
+        return self._run(arrived, Operation(Kind.OPT, stage), None, False)
+
+    def reduce_grad(self, arrived: _Arrived, stage: int) -> _Arrived:
+        return self._run(arrived, Operation(Kind.REDUCE_GRAD, stage), None, False)
+
+    def unshard(self, arrived: _Arrived, stage: int) -> _Arrived:
+        return self._run(arrived, Operation(Kind.UNSHARD, stage), None, False)
+
+    def reshard(self, arrived: _Arrived, stage: int) -> _Arrived:
+        return self._run(arrived, Operation(Kind.RESHARD, stage), None, False)
+
+    def finish(self, *tokens: _Arrived) -> RankReport:
+        """Ends a step; reads what nobody else does."""
+        failed = next((token for token in tokens if isinstance(token, OperationFailed)), None)
+        return self._failure or failed or self._rank.report()
+
+    def _run(self, arrived: _Arrived, operation: Operation, target: int | None, frees: bool) -> _Arrived:
+        if isinstance(arrived, OperationFailed):
+            self._failure = self._failure or arrived
+        if self._failure is not None:
+            return self._failure
+        try:
+            if isinstance(arrived, Message):
+                self._rank.receive(_direction(operation), arrived)
+            self._rank.run(operation)
+        except OperationFailed as failure:
+            self._failure = failure
+            return failure
+        if frees and operation.microbatch is not None:
+            self._rank.free(operation.stage, operation.microbatch)
+        if target is None or operation.microbatch is None:
+            return None
+        return self._rank.send(_direction(operation), operation.stage, target, operation.microbatch)
+
+    # --- called beside the graph -------------------------------------------------------------
+
+    def where(self) -> str:
+        """What the rank is doing, in words; answered also while the graph runs."""
+        doing, since = self._rank.doing
+        return f"{doing}, for {time.monotonic() - since:.1f} s"
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def state(self) -> dict[int, dict[str, Any]]:
+        return self._rank.state()
+
+    def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
+        return self._rank.gradients()
+
+    def held(self) -> int:
+        return self._rank.held()
+
+
+def _direction(operation: Operation) -> Kind:
+    """F for messages that go with the forward, B for gradients."""
+    return Kind.F if operation.kind is Kind.F else Kind.B

@@ -1,0 +1,164 @@
+"""Ray compiled graph: one actor a rank, one bind an operation, compiled once, executed once a step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+import torch
+from ray.dag import DAGContext, DAGNode, InputNode, MultiOutputNode
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayChannelError
+
+from ..diagnostics import Diagnostic, PipeError
+from ..lower.binds import BindPlan, loaded, plan_binds
+from ..lower.program import Program
+from ..runtime.failure import OperationFailed
+from ..runtime.rank import Batch, RankSpec, Timed
+from ..runtime.shapes import batch_bytes, largest_message
+from .gloo_communicator import GlooCommunicator
+from .rank_actor import RankActor, RankReport
+from .ray_session import RaySession
+from .watchdog import Watchdog
+
+__all__ = ["TRANSPORTS", "RayDagTarget", "bind_graph"]
+
+TRANSPORTS = ("auto", "shared-memory", "accelerator", "gloo")
+"""How tensors go between ranks: NCCL where actors have GPUs, else shared memory; gloo is for tests."""
+
+HEADROOM = 4096
+"""Bytes of a buffer beyond its tensors: what pickling adds."""
+
+NEVER = 1e6
+"""A time-out in seconds that no step reaches. Ray clamps -1 to 0 in places; the watchdog is ours."""
+
+TEARDOWN = 2
+"""Seconds an operation under way may take to end when the pipeline is closed, before it is killed."""
+
+
+def bind_graph(plan: BindPlan, actors: Sequence[Any], transport: Any = None) -> DAGNode:
+    """The Ray DAG of a plan; ``transport`` is the hint on tensor edges between actors, None for none."""
+    with InputNode() as batch:
+        nodes = {loaded(rank): actor.load.bind(batch, rank) for rank, actor in enumerate(actors)}
+        for bind in plan.binds:
+            method = getattr(actors[bind.rank], bind.method)
+            constants: tuple[Any, ...] = (bind.operation.stage,)
+            if bind.operation.microbatch is not None:
+                constants += (bind.operation.microbatch, bind.target, bind.frees)
+            node = method.bind(nodes[bind.source], *constants)
+            if bind.target is not None and transport is not None:
+                node = node.with_tensor_transport(transport=transport)
+            nodes[bind.result] = node
+        finished = [
+            actor.finish.bind(*(nodes[name] for name in unread))
+            for actor, unread in zip(actors, plan.unread, strict=True)
+        ]
+        return MultiOutputNode(finished)
+
+
+class RayDagTarget:
+    """Trains on Ray actors through one compiled graph. Starts them with the first step's shapes."""
+
+    name = "ray-dag"
+
+    def __init__(self, program: Program, specs: Sequence[RankSpec], timeout: float | None, transport: str) -> None:
+        try:
+            self._plan = plan_binds(program)
+        except ValueError as error:
+            raise PipeError(Diagnostic("P702", f"target ray-dag: {error}", None, "use target `local`")) from error
+        self._specs = list(specs)
+        self._session = RaySession(len(specs), transport == "accelerator")
+        self._transport = transport
+        self._watchdog = Watchdog(timeout)
+        self._actors: list[Any] = []
+        self._pids: list[int] = []
+        self._graph: Any = None
+        self._between_steps = True
+
+    def step(self, batches: Sequence[Batch]) -> list[tuple[dict[tuple[int, int], float], list[Timed]]]:
+        """Executes the graph once; the report of every rank.
+
+        Raises OperationFailed for an operation that raised, PipeError for a rank that died or a step
+        that took longer than the watchdog allows.
+        """
+        if self._graph is None:
+            self._start(batches)
+        self._between_steps = False
+        try:
+            with self._watchdog.over(self._actors) as watch:
+                # What get() returns are views on Ray's channels: copied before anything else happens.
+                results = self._graph.execute(list(batches))
+                reports: list[RankReport] = [copy.deepcopy(result.get(timeout=NEVER)) for result in results]
+        except (ActorDiedError, ActorUnavailableError, RayChannelError) as error:
+            raise PipeError(watch.verdict or self._death()) from error
+        self._between_steps = True
+        failed = [report for report in reports if isinstance(report, OperationFailed)]
+        if failed:
+            raise failed[0]
+        return [report for report in reports if not isinstance(report, OperationFailed)]
+
+    def _start(self, batches: Sequence[Batch]) -> None:
+        gpus = self._session.gpus
+        largest = largest_message(self._specs, batches)
+        options: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1 if gpus else 0, "max_restarts": 0}
+        if largest is not None:
+            # Ray reads the size where a channel's writer lives; an argument would reach the driver only.
+            size = str(largest + HEADROOM)
+            options["runtime_env"] = {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": size}}
+        self._actors = [RankActor.options(**options).remote(spec) for spec in self._specs]
+        try:
+            self._pids = ray.get([actor.pid.remote() for actor in self._actors])
+        except ray.exceptions.RayError as error:
+            raise PipeError(Diagnostic("P714", f"a rank could not start: {error}")) from error
+        graph = bind_graph(self._plan, self._actors, self._hint())
+        self._graph = graph.experimental_compile(
+            _submit_timeout=NEVER,
+            _buffer_size_bytes=batch_bytes(batches) + HEADROOM,
+            _max_inflight_executions=1,
+        )
+
+    def _hint(self) -> Any:
+        if self._transport == "gloo" and len(self._actors) > 1:
+            return GlooCommunicator(self._actors)
+        return "accelerator" if self._session.gpus and len(self._actors) > 1 else None
+
+    def _death(self) -> Diagnostic:
+        """Which ranks are gone, and what the others were doing."""
+        alive = {}
+        for rank, actor in enumerate(self._actors):
+            try:
+                alive[rank] = ray.get(actor.where.remote(), timeout=2.0)
+            except (ray.exceptions.RayError, TimeoutError):
+                continue
+        dead = [rank for rank in range(len(self._actors)) if rank not in alive]
+        names = ", ".join(f"rank {rank} (process {self._pids[rank]})" for rank in dead) or "a rank"
+        notes = tuple(f"rank {rank}: {doing}" for rank, doing in alive.items())
+        return Diagnostic("P713", f"{names} died during the step", notes=notes)
+
+    def _ask(self, method: str) -> list[Any]:
+        if not self._actors:
+            message = "the ranks start with the first step; there is nothing to ask them yet"
+            raise PipeError(Diagnostic("P712", message))
+        return copy.deepcopy(ray.get([getattr(actor, method).remote() for actor in self._actors]))
+
+    def state(self) -> list[dict[int, dict[str, Any]]]:
+        return self._ask("state")
+
+    def gradients(self) -> list[dict[int, dict[str, torch.Tensor]]]:
+        return self._ask("gradients")
+
+    def held(self) -> list[int]:
+        return self._ask("held")
+
+    def close(self) -> None:
+        """Ends the graph and the actors; a step that is under way is not waited for."""
+        if self._graph is not None:
+            DAGContext.get_current().teardown_timeout = TEARDOWN
+            # Actors that are killed cannot clean up behind them, so only where one may be stuck.
+            self._graph.teardown(kill_actors=not self._between_steps)
+            self._graph = None
+        self._session.end(self._actors, self._pids)
+        self._actors = []
+
+

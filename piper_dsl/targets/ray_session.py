@@ -1,0 +1,74 @@
+"""The Ray instance a pipeline runs on: the caller's if there is one, else one of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from ..diagnostics import Diagnostic, PipeError
+
+__all__ = ["RaySession"]
+
+_GOODBYE = 3.0
+"""Seconds an actor gets to leave by itself, which lets Ray clean up behind it, before it is killed."""
+
+
+class RaySession:
+    """Starts Ray where nobody has, and ends it then; checks that every rank finds a place.
+
+    Raises :class:`PipeError` (P714) where CPUs or GPUs are missing: Ray itself would wait for ever.
+    """
+
+    def __init__(self, ranks: int, with_gpus: bool) -> None:
+        # Ray logs, with tracebacks and from a thread of its own, what this package reports itself.
+        logging.getLogger("ray.dag.compiled_dag_node").setLevel(logging.CRITICAL)
+        self.owned = not ray.is_initialized()
+        if self.owned:
+            ray.init(num_cpus=ranks, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+        try:
+            self.gpus = ray.cluster_resources().get("GPU", 0) >= ranks
+            self._check("CPU", ranks)
+            if with_gpus:
+                self._check("GPU", ranks)
+        except PipeError:
+            self.end([], [])
+            raise
+
+    def _check(self, what: str, ranks: int) -> None:
+        free, total = (int(source().get(what, 0)) for source in (ray.available_resources, ray.cluster_resources))
+        if free < ranks:
+            message = f"{ranks} ranks need {ranks} {what}s, one each; Ray has {free} free of {total}"
+            raise PipeError(Diagnostic("P714", message, None, "close other pipelines, or start Ray with more"))
+
+    def end(self, actors: Sequence[Any], pids: Sequence[int]) -> None:
+        """Ends the actors, and Ray itself where it is this session's own."""
+        if not ray.is_initialized():
+            return
+        farewells = [actor.__ray_terminate__.remote() for actor in actors]
+        if farewells:
+            ray.wait(farewells, num_returns=len(farewells), timeout=_GOODBYE)
+        for actor in actors:
+            ray.kill(actor)
+        if self.owned:
+            _wait_for_exit(pids)
+            ray.shutdown()
+
+
+def _wait_for_exit(pids: Sequence[int]) -> None:
+    """Until the processes are gone, or the time for goodbyes is over. They are on this machine."""
+    deadline = time.monotonic() + _GOODBYE
+    while any(_runs(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,157 @@
+"""Files: endings, folders, the program that draws, and what goes wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from piper_dsl.draw import DrawError, draw, timeline_text
+from piper_dsl.draw.graphviz import dot_source
+from piper_dsl.draw.program import find_program, render
+
+DOT = "graph { a }"
+
+
+@pytest.fixture
+def timeline(make_timeline):
+    return make_timeline("1f1b", p=2, m=4)
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """A folder that is all of PATH, and no program beside the interpreter."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    return folder
+
+
+def install(folder: Path, name: str, body: str) -> Path:
+    """A program that is one line of Python."""
+    program = folder / name
+    interpreter = Path(sys.base_prefix) / "bin" / "python3"
+    program.write_text(f"#!{interpreter}\nimport sys, time\n{body}\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_svg(timeline, tmp_path):
+    draw(timeline, tmp_path / "a.svg")
+    root = ElementTree.parse(tmp_path / "a.svg").getroot()
+    texts = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "rank 1" in texts
+    assert sorted(text for text in texts if text.isdigit() and int(text) < 4).count("3") == 4
+
+
+def test_png_dot_and_txt(timeline, tmp_path):
+    for ending in ("png", "dot", "txt"):
+        draw(timeline, str(tmp_path / f"a.{ending}"))
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert (tmp_path / "a.dot").read_text(encoding="utf-8") == dot_source(timeline)
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == timeline_text(timeline).plain + "\n"
+
+
+def test_the_same_bytes_again(timeline, tmp_path):
+    for name in ("a.svg", "b.svg"):
+        draw(timeline, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_missing_folders_are_made_and_case_does_not_matter(timeline, tmp_path):
+    draw(timeline, tmp_path / "new" / "folder" / "A.TXT")
+    assert (tmp_path / "new" / "folder" / "A.TXT").exists()
+
+
+@pytest.mark.parametrize("name", ["a.bmp", "a", ".svg"])
+def test_an_unknown_ending(timeline, tmp_path, name):
+    with pytest.raises(DrawError) as caught:
+        draw(timeline, tmp_path / name)
+    assert str(tmp_path / name) in caught.value.message
+    assert caught.value.help == "end it in .svg, .png, .pdf, .dot, .txt"
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_that_cannot_be_written(timeline, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.txt").mkdir()
+    for path in (tmp_path / "file" / "a.txt", tmp_path / "folder.txt"):
+        with pytest.raises(DrawError, match="cannot write") as caught:
+            draw(timeline, path)
+        assert str(path) in caught.value.message
+
+
+def test_no_program_at_all(programs):
+    with pytest.raises(DrawError, match=r"no Graphviz to draw with; install Graphviz .* or run `pip install"):
+        render(DOT, "svg")
+
+
+def test_text_and_dot_need_no_program(programs, timeline, tmp_path):
+    draw(timeline, tmp_path / "a.txt")
+    draw(timeline, tmp_path / "a.dot")
+    with pytest.raises(DrawError, match="no Graphviz"):
+        draw(timeline, tmp_path / "a.svg")
+    assert not (tmp_path / "a.svg").exists()
+
+
+def test_the_system_comes_first_then_what_is_beside_python_then_path(programs, tmp_path):
+    on_path = install(programs, "graphviz-pure", "")
+    assert find_program().command == (str(on_path), "-Kneato")
+    beside = install(tmp_path, "graphviz-pure", "")
+    assert find_program().command == (str(beside), "-Kneato")
+    assert not find_program().pdf
+    dot = install(programs, "dot", "")
+    assert find_program().command == (str(dot), "-Kneato")
+    assert find_program().pdf
+    neato = install(programs, "neato", "")
+    assert find_program().command == (str(neato), "-Kneato")
+
+
+def test_the_program_gets_source_and_options(programs):
+    install(programs, "dot", "print(sys.argv[1:], sys.stdin.read())")
+    assert render(DOT, "pdf", ["-Gdpi=99"]) == b"['-Kneato', '-n2', '-Tpdf', '-Gdpi=99'] graph { a }\n"
+
+
+def test_pdf_needs_the_system(programs, timeline, tmp_path):
+    install(programs, "graphviz-pure", "print('no')")
+    with pytest.raises(DrawError, match=r"only the system's Graphviz writes \.pdf; install it, or draw an \.svg"):
+        draw(timeline, tmp_path / "a.pdf")
+
+
+def test_a_program_that_fails(programs):
+    install(programs, "dot", "sys.exit('first\\nthe reason')")
+    with pytest.raises(DrawError, match=r"dot failed: the reason; draw a \.dot file"):
+        render(DOT, "svg")
+
+
+def test_a_program_that_says_nothing(programs):
+    install(programs, "dot", "sys.exit(3)")
+    with pytest.raises(DrawError, match="dot failed: exit status 3"):
+        render(DOT, "svg")
+
+
+def test_a_program_that_hangs(programs):
+    install(programs, "dot", "time.sleep(60)")
+    began = time.perf_counter()
+    with pytest.raises(DrawError, match=r"dot took more than 0\.5 s"):
+        render(DOT, "svg", timeout=0.5)
+    assert time.perf_counter() - began < 20
+
+
+def test_a_program_that_is_none(programs):
+    (programs / "dot").write_bytes(b"\x00\x01not a program")
+    (programs / "dot").chmod(0o755)
+    with pytest.raises(DrawError, match="dot does not start"):
+        render(DOT, "svg")
+
+
+def test_the_package_starts_light():
+    code = "import sys, piper_dsl.draw; print({'rich', 'graphviz'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "set()"
