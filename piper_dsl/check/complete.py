@@ -102,7 +102,7 @@ class _Complete:
             stage, rank = schedule.stage[index], schedule.rank[index]
             message = f"{schedule.operation(index)}: stage {stage} is placed on rank {owner[index]}"
             yield self._at("P403", index, more, f"{message} but scheduled on rank {rank}", fits)
-        for index in np.flatnonzero(self._in_range & ~self._per_microbatch):
+        for index in np.flatnonzero(self._in_range & ~self._per_microbatch).tolist():
             copies, rank = schedule.placement.copies[schedule.stage[index]], int(schedule.rank[index])
             if rank not in copies:
                 ranks = " and ".join(f"rank {copy}" for copy in copies)
@@ -154,7 +154,8 @@ class _Complete:
         for stage, microbatch in np.argwhere(whole & halves).tolist():
             index = self._first_of(stage, microbatch, (Kind.I, Kind.W))
             other = self._first_of(stage, microbatch, (Kind.B,))
-            assert index is not None and other is not None
+            assert index is not None
+            assert other is not None
             message = f"microbatch {microbatch} has two backwards on stage {stage}: a whole B and an I or W"
             related = (Related("the whole backward", self._schedule.origin.span(other)),)
             yield Diagnostic(
@@ -171,7 +172,9 @@ class _Complete:
         yield from self._missing(
             no_weight, "weight gradient (W)", (Kind.I,), "without its W, the weight gradient of an I is missing"
         )
-        yield from self._missing(split & (self._count[Kind.I] == 0), "input gradient (I)", (Kind.W,), "a W follows its I")
+        yield from self._missing(
+            split & (self._count[Kind.I] == 0), "input gradient (I)", (Kind.W,), "a W follows its I"
+        )
 
     def _recomputes(self) -> Iterator[Diagnostic]:
         alone = (self._count[Kind.R] > 0) & (self._count[Kind.B] + self._count[Kind.I] == 0)
@@ -219,7 +222,9 @@ class _Complete:
             marked = np.zeros(len(schedule), dtype=bool)
             marked[relevant[where]] = True
             for index, more in self._by_site(marked):
-                yield self._at("P407", index, more, f"{schedule.operation(index)}: stage {schedule.stage[index]} {message}")
+                yield self._at(
+                    "P407", index, more, f"{schedule.operation(index)}: stage {schedule.stage[index]} {message}"
+                )
 
 
 def _listed(numbers: list[int]) -> str:

@@ -81,7 +81,9 @@ def _against_itself(schedule: Schedule, index: int, source: int, same_slot: bool
 def _cycles(schedule: Schedule, slots: Slots, needs: Needs, ran: list[int]) -> list[Diagnostic]:
     done = np.zeros(len(slots), dtype=bool)
     done[ran] = True
-    waits = {wait.rank: wait for rank in range(schedule.ranks) if (wait := _wait_of(schedule, slots, needs, done, rank))}
+    waits = {
+        wait.rank: wait for rank in range(schedule.ranks) if (wait := _wait_of(schedule, slots, needs, done, rank))
+    }
     findings, seen = [], set()
     for start in waits:
         path: list[int] = []

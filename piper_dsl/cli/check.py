@@ -7,7 +7,18 @@ import typer
 from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
 from ..ir.schedule import Schedule
-from .common import FINDINGS, File, Format, FormatOption, MaxOps, Parameters, console, loaded, print_findings, print_json
+from .common import (
+    FINDINGS,
+    File,
+    Format,
+    FormatOption,
+    MaxOps,
+    Parameters,
+    console,
+    loaded,
+    print_findings,
+    print_json,
+)
 from .render import as_json
 
 

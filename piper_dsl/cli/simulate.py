@@ -63,7 +63,9 @@ def _print(timeline: Timeline) -> None:
     terminal, schedule, bubble = console(), timeline.schedule, timeline.bubble
     terminal.print(f"[bold]{schedule.name}[/]  {_parameters(timeline)}")
     terminal.print(f"makespan   {timeline.makespan:g}")
-    terminal.print(f"bubble     {bubble.idle:.1%} of all time idle, {bubble.span:.1%} within the longest span of a rank")
+    terminal.print(
+        f"bubble     {bubble.idle:.1%} of all time idle, {bubble.span:.1%} within the longest span of a rank"
+    )
     bounds = timeline.bounds
     terminal.print(f"bounds     busiest rank {bounds.busiest_rank:g}, longest chain {bounds.chain:g}")
     table = Table(box=None, pad_edge=False, header_style="bold")

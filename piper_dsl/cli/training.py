@@ -64,7 +64,9 @@ def train(job: Job) -> None:
     loss_fn = _named(job.loss, "--loss")
     batches = _first(_made(job.data, "--data", job.batch), job)
     with _progress() as progress:
-        result = _Result(*_pipeline(job, stages, loss_fn, batches, progress), _whole(job, stages, loss_fn, batches, progress))
+        result = _Result(
+            *_pipeline(job, stages, loss_fn, batches, progress), _whole(job, stages, loss_fn, batches, progress)
+        )
     if job.format is Format.JSON:
         print_json(_document(job, result))
     else:
@@ -90,12 +92,16 @@ def _named(name: str, option: str) -> Callable[..., Any]:
 def _made(name: str, option: str, number: int) -> Any:
     """What a factory returns; it is given the number if it takes one."""
     factory = _named(name, option)
-    takes_one = any(p.default is p.empty or p.annotation in (int, "int") for p in inspect.signature(factory).parameters.values())
+    takes_one = any(
+        p.default is p.empty or p.annotation in (int, "int") for p in inspect.signature(factory).parameters.values()
+    )
     try:
         return factory(number) if takes_one else factory()
     except Exception as error:
         notes = tuple(_trace(error))
-        raise PipeError(Diagnostic("P701", f"{option} {name} raised {type(error).__name__}: {error}", notes=notes)) from error
+        raise PipeError(
+            Diagnostic("P701", f"{option} {name} raised {type(error).__name__}: {error}", notes=notes)
+        ) from error
 
 
 def _trace(error: Exception) -> Iterator[str]:
@@ -226,4 +232,3 @@ def _curve(losses: list[float]) -> str:
     low, high = min(losses), max(losses)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(_BARS[round((loss - low) * scale)] for loss in losses)
-

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -51,7 +53,7 @@ def stages(count: int) -> list[nn.Module]:
     """The model in ``count`` stages: blocks spread evenly, embedding first, output head last."""
     blocks = [Block() for _ in range(max(LAYERS, count))]
     cuts = [len(blocks) * stage // count for stage in range(count + 1)]
-    parts: list[list[nn.Module]] = [list(blocks[start:end]) for start, end in zip(cuts, cuts[1:], strict=False)]
+    parts: list[list[nn.Module]] = [list(blocks[start:end]) for start, end in pairwise(cuts)]
     parts[0].insert(0, Embedding())
     parts[-1] += [nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)]
     return [nn.Sequential(*part) for part in parts]

@@ -50,7 +50,7 @@ def render(source: str, format: str, options: Sequence[str] = (), timeout: float
     command = [*program.command, "-n2", f"-T{format}", *options]
     name = Path(program.command[0]).name
     try:
-        done = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
+        done = subprocess.run(command, input=source.encode(), capture_output=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         raise DrawError(f"{name} took more than {timeout:g} s", "draw a .dot file and render it yourself") from None
     except OSError as error:

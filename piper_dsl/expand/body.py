@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..diagnostics import Diagnostic, Span
-from ..ir.operations import PER_MICROBATCH, Kind
+from ..ir.operations import PER_MICROBATCH
 from ..syntax import tree as t
 from .evaluate import EvaluationError, Evaluator, Poisoned
 from .frame import Frame, Value, lane
@@ -181,7 +181,7 @@ class BodyExpander:
         """The stage of every lane's rank, where it owns exactly one."""
         ranks = np.broadcast_to(_rank(frame), frame.count)
         single = np.array([stages[0] if len(stages) == 1 else -1 for stages in self._evaluator.owned or ()])
-        stages = single[ranks]
+        stages: np.ndarray = single[ranks]
         if np.any(stages < 0):
             where = int(np.argmax(stages < 0))
             raise EvaluationError(self._which_stage(lane(ranks, where), span))

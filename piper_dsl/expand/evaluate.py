@@ -123,7 +123,7 @@ class Evaluator:
         links = zip(node.operators, values, values[1:], strict=False)
         result: Value = 1
         for operator, left, right in links:
-            result = result & _as_number(_COMPARISONS[operator.text](left, right))
+            result &= _as_number(_COMPARISONS[operator.text](left, right))
         return result
 
     def _logic(self, node: t.Logic, frame: Frame) -> Value:
@@ -166,9 +166,8 @@ class Evaluator:
         if name == "stage":
             return self._stage(node, arguments[0], frame)
         if name == "abs":
-            return abs(arguments[0])
-        choose = {"min": (min, np.minimum), "max": (max, np.maximum)}[name]
-        return _reduce(*choose, arguments)
+            return _extreme(np.maximum, [arguments[0], -arguments[0]])
+        return _extreme(np.minimum if name == "min" else np.maximum, arguments)
 
     def _stage(self, node: t.Call, chunk: Value, frame: Frame) -> Value:
         if frame.rank is None or self.owned is None:
@@ -186,7 +185,7 @@ class Evaluator:
             owns = "no stage" if not counts[rank] else f"stage(0) to stage({counts[rank] - 1})"
             message = f"stage({lane(chunk, where)}) does not exist: rank {rank} owns {owns}"
             self.fail(frame, where, "P206", message, node.span)
-        return table[ranks, chunks]
+        return np.asarray(table[ranks, chunks])
 
 
 _COMPARISONS: dict[str, Callable[[Value, Value], np.ndarray | bool]] = {
@@ -207,9 +206,9 @@ def _largest(value: Value) -> int:
     return abs(value) if isinstance(value, int) else int(np.abs(value).max(initial=0))
 
 
-def _reduce(scalar: Callable[..., int], array: Callable[..., np.ndarray], values: list[Value]) -> Value:
+def _extreme(choose: np.ufunc, values: list[Value]) -> Value:
     result = values[0]
     for value in values[1:]:
-        both_scalar = isinstance(result, int) and isinstance(value, int)
-        result = scalar(result, value) if both_scalar else array(result, value)
+        chosen = choose(result, value)
+        result = chosen if isinstance(chosen, np.ndarray) else int(chosen)
     return result

@@ -57,12 +57,11 @@ class _Bodies:
         self._findings: list[Diagnostic] = []
 
     def expand(self) -> Schedule:
-        parts = []
+        parts: list[Rows] = []
         bodies = [s for s in self._file.statements if isinstance(s, t.RankBody)]
         numbered = [body for body in bodies if not self._binds_name(body)]
         try:
-            for body in numbered:
-                parts.append(self._body(body, self._numbers(body)))
+            parts += [self._body(body, self._numbers(body)) for body in numbered]
             parts += self._rest([body for body in bodies if self._binds_name(body)])
         except TooManyOperations as stop:
             message = f"the schedule grows beyond {self._max_ops:,} operations here"
@@ -87,11 +86,7 @@ class _Bodies:
     def _numbers(self, body: t.RankBody) -> list[int]:
         """The ranks a selector names; those out of range or taken are reported and left out."""
         selector, ranks = body.selector, self._declarations.sizes["ranks"]
-        if selector.stop is None:
-            selector = replace(selector, stop=t.Number(selector.span, 0))
-            parts = [selector.start]
-        else:
-            parts = [part for part in (selector.start, selector.stop, selector.step) if part]
+        parts = [part for part in (selector.start, selector.stop, selector.step) if part]
         try:
             numbers = [int(self._evaluator.evaluate(part, self._evaluator.root)) for part in parts]
         except EvaluationError as error:
@@ -103,7 +98,7 @@ class _Bodies:
             self._report("P203", "a range cannot have step 0", body.selector.span)
             return []
         chosen = range(*numbers) if len(numbers) > 1 else range(numbers[0], numbers[0] + 1)
-        outside = [edge for edge in (chosen[:1], chosen[-1:]) for edge in edge if not 0 <= edge < ranks]
+        outside = [rank for rank in (*chosen[:1], *chosen[-1:]) if not 0 <= rank < ranks]
         if outside:
             message = f"rank {outside[0]} is outside 0..{ranks - 1}"
             self._report("P217", message, body.selector.span, "`ranks` says how many there are")
@@ -156,7 +151,8 @@ class _Bodies:
             place = Span(self._file.source, 0, 0)
             raise PipeError(Diagnostic("P208", message, place, "raise the limit with `--max-ops`"))
         said = self._declarations
-        assert said.placement is not None and said.graph is not None
+        assert said.placement is not None
+        assert said.graph is not None
         parents, variables, values = self._evaluator.contexts.arrays()
         none = np.zeros(0, dtype=np.int64)
         origin = Origin(

@@ -12,14 +12,14 @@ __all__ = ["Placement", "loop_ranks", "vee_ranks"]
 
 def loop_ranks(stages: int, ranks: int) -> np.ndarray:
     """Stage ``s`` on rank ``s % ranks``; int32 of shape (stages,)."""
-    return np.arange(stages, dtype=np.int32) % np.int32(ranks)
+    return np.asarray(np.arange(stages) % ranks, dtype=np.int32)
 
 
 def vee_ranks(stages: int, ranks: int) -> np.ndarray:
     """Folding back at both ends: 0, 1, …, p-1, p-1, …, 1, 0, 0, 1, …; int32 of shape (stages,)."""
-    there = np.arange(stages, dtype=np.int32) % np.int32(ranks)
-    fold = np.arange(stages) // ranks % 2 == 1
-    return np.where(fold, np.int32(ranks - 1) - there, there).astype(np.int32)
+    there = np.arange(stages) % ranks
+    back = np.arange(stages) // ranks % 2 == 1
+    return np.asarray(np.where(back, ranks - 1 - there, there), dtype=np.int32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class Slots:
     def rows(self) -> list[list[int]]:
         """The slots of every rank, in order."""
         bounds = self.offsets.tolist()
-        return [list(range(start, end)) for start, end in zip(bounds, bounds[1:], strict=False)]
+        return [list(range(start, end)) for start, end in pairwise(bounds)]
 
 
 def find_slots(schedule: Schedule, needs: Needs) -> Slots:

@@ -123,14 +123,13 @@ def _messages(program: Program) -> tuple[dict[Operation, Operation], dict[Operat
 def _ends(send: Instruction, split: set[tuple[int, int | None]]) -> tuple[Operation, Operation]:
     """The operations that produce and consume what a SEND moves."""
     assert send.peer_stage is not None
-    ends = []
-    for stage in (send.stage, send.peer_stage):
-        if send.code is Code.SEND_F:
-            kind = Kind.F
-        else:
-            kind = Kind.I if (stage, send.microbatch) in split else Kind.B
-        ends.append(Operation(kind, stage, send.microbatch))
-    return ends[0], ends[1]
+    return _compute(send, send.stage, split), _compute(send, send.peer_stage, split)
+
+
+def _compute(send: Instruction, stage: int, split: set[tuple[int, int | None]]) -> Operation:
+    """The operation of ``stage`` at one end of a SEND."""
+    backward = Kind.I if (stage, send.microbatch) in split else Kind.B
+    return Operation(Kind.F if send.code is Code.SEND_F else backward, stage, send.microbatch)
 
 
 def _last_before_free(program: Program) -> dict[tuple[int, int | None], Operation]:

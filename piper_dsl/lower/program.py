@@ -96,8 +96,8 @@ class Program:
 
     def instruction(self, index: int) -> Instruction:
         """An instruction by its index in the arrays."""
-        code, *numbers = self.columns[index].tolist()
-        stage, microbatch, peer, peer_stage = (None if number < 0 else number for number in numbers)
+        code, stage, *numbers = self.columns[index].tolist()
+        microbatch, peer, peer_stage = (None if number < 0 else number for number in numbers)
         return Instruction(Code(code), stage, microbatch, peer, peer_stage)
 
     def row(self, rank: int) -> tuple[Instruction, ...]:

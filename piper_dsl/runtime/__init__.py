@@ -1,0 +1,1 @@
+"""What runs: stages, ranks and the driver. Needs torch."""

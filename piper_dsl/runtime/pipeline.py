@@ -75,7 +75,7 @@ class StepReport:
             by_stage = spent.setdefault(timed.operation.kind, [[] for _ in range(stages)])
             by_stage[timed.operation.stage].append(timed.end - timed.start)
         means = {k.name: [float(np.mean(x)) if x else 0.0 for x in rows] for k, rows in spent.items()}
-        return Costs(**means)
+        return Costs(latency=0.0, **means)
 
 
 class Pipeline:
@@ -162,7 +162,9 @@ class Pipeline:
     def __enter__(self) -> Pipeline:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -22,7 +22,9 @@ class WholeModel:
         parameters = [[p for p in stage.parameters() if p.requires_grad] for stage in self.stages]
         self._optimizers = [optimizer(own) for own in parameters if own]
 
-    def step(self, inputs: torch.Tensor | Sequence[torch.Tensor], targets: torch.Tensor | Sequence[torch.Tensor]) -> float:
+    def step(
+        self, inputs: torch.Tensor | Sequence[torch.Tensor], targets: torch.Tensor | Sequence[torch.Tensor]
+    ) -> float:
         """One optimizer step on a batch; returns its mean loss."""
         loss = self._loss_fn(*self._forward(_many(inputs)), *_many(targets))
         loss.backward()

@@ -82,7 +82,7 @@ def _longest(
     hop: Callable[[int, int], np.ndarray],
 ) -> np.ndarray:
     """Per (stage, microbatch), the later of ``floor`` and the ends of the chains through its sources."""
-    start = floor.copy()
+    start: np.ndarray = floor.copy()
     for stage in order:
         for source in sources[stage]:
             start[stage] = np.maximum(start[stage], start[source] + spent[source] + hop(source, stage))
@@ -91,4 +91,8 @@ def _longest(
 
 def _hop(schedule: Schedule, latency: float) -> Callable[[int, int], np.ndarray]:
     rank_of = schedule.placement.rank_of
-    return lambda source, target: np.where(rank_of[source] != rank_of[target], latency, 0.0)
+
+    def hop(source: int, target: int) -> np.ndarray:
+        return np.asarray(np.where(rank_of[source] != rank_of[target], latency, 0.0))
+
+    return hop

@@ -18,7 +18,7 @@ LARGEST_INTEGER = 10**15
 
 
 @v_args(meta=True)
-class Builder(Transformer_NonRecursive):
+class Builder(Transformer_NonRecursive[Token, t.File]):
     """One method a rule of the grammar; each returns the node of :mod:`.tree` it stands for.
 
     Numbers too large for the language are collected in ``findings`` and read as 0.
@@ -152,11 +152,11 @@ class Builder(Transformer_NonRecursive):
         kind, index, *stage = children
         return t.OperationItem(self._span(meta), Kind[kind], index, stage[0] if stage else None)
 
-    def range(self, meta: Meta, children: list[Any]) -> t.Range:
+    def range_(self, meta: Meta, children: list[Any]) -> t.Range:
         start, stop, step = children + [None] * (3 - len(children))
         return t.Range(self._span(meta), start, stop, step)
 
-    range_or_index = range
+    range_or_index = range_
 
     def idle(self, meta: Meta, children: list[Any]) -> t.Idle:
         return t.Idle(self._span(meta))
@@ -179,10 +179,10 @@ class Builder(Transformer_NonRecursive):
     def compare(self, meta: Meta, children: list[Any]) -> t.Expression:
         return self._chain(meta, children, t.Compare)
 
-    def sum(self, meta: Meta, children: list[Any]) -> t.Expression:
+    def sum_(self, meta: Meta, children: list[Any]) -> t.Expression:
         return self._chain(meta, children, t.Arithmetic)
 
-    product = sum
+    product = sum_
 
     def not_(self, meta: Meta, children: list[Any]) -> t.Unary:
         return t.Unary(self._span(meta), "not", children[0])

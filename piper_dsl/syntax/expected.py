@@ -8,7 +8,22 @@ from lark.parsers.lalr_interactive_parser import InteractiveParser
 from ..diagnostics import Diagnostic, Source, Span
 
 _STATEMENTS = frozenset(
-    "SCHEDULE PARAM LET FN SEQ REQUIRE RANKS MICROBATCHES STAGES PLACE EDGE TIE COST RANK".split()
+    {
+        "SCHEDULE",
+        "PARAM",
+        "LET",
+        "FN",
+        "SEQ",
+        "REQUIRE",
+        "RANKS",
+        "MICROBATCHES",
+        "STAGES",
+        "PLACE",
+        "EDGE",
+        "TIE",
+        "COST",
+        "RANK",
+    }
 )
 _EXPRESSION = frozenset({"NUMBER", "NAME", "LPAR"})
 _OPERATION = frozenset({"KIND", "LITERALS"})
@@ -48,7 +63,7 @@ def explain_unexpected(source: Source, token: Token, automaton: InteractiveParse
     span = Span(source, token.start_pos or 0, token.end_pos or 0)
     if token.type == "$END":
         span = Span(source, len(source.text.rstrip()), len(source.text.rstrip()))
-    accepted = automaton.accepts()
+    accepted: set[str] = automaton.accepts()
     if token.type == "MALFORMED":
         return Diagnostic("P104", f"`{token}` is not an operation", span, _OPERATION_HELP)
     if token.type == "BAD_STRING":
@@ -56,8 +71,8 @@ def explain_unexpected(source: Source, token: Token, automaton: InteractiveParse
     if token.type == "UNKNOWN":
         return Diagnostic("P101", f"a character the language does not use: {str(token)!r}", span)
     if "NAME" in accepted and _is_keyword(token):
-        help_ = "choose another name" if accepted == {"NAME"} else f"expected {_in_words(accepted)}"
-        return Diagnostic("P101", f"`{token}` is a word of the language and cannot be a name", span, help_)
+        wish = "choose another name" if accepted == {"NAME"} else f"expected {_in_words(accepted)}"
+        return Diagnostic("P101", f"`{token}` is a word of the language and cannot be a name", span, wish)
     found = "the end of the file" if token.type == "$END" else f"`{_shortened(token)}`"
     help_ = _OPERATION_HELP if _previous_is_word(source, span) and "LPAR" in accepted else None
     return Diagnostic("P101", f"expected {_in_words(accepted)}, found {found}", span, help_)
@@ -84,7 +99,9 @@ def _in_words(accepted: set[str]) -> str:
     for group, word in ((_EXPRESSION, "an expression"), (_OPERATION, "an operation"), (_STATEMENTS, "a statement")):
         if group <= left:
             words.append(word)
-            left -= group | ({"SUM", "NOT"} if group is _EXPRESSION else {"UNDERSCORE"} if group is _OPERATION else set())
+            left -= group | (
+                {"SUM", "NOT"} if group is _EXPRESSION else {"UNDERSCORE"} if group is _OPERATION else set()
+            )
     if left & _OPERATORS == _OPERATORS:
         left -= _OPERATORS | {"IF"}
         operators = ["an operator"]

@@ -24,7 +24,25 @@ MAX_FINDINGS = 100
 MAX_CHARACTERS = 256 * 2**20
 
 _RESUME = frozenset(
-    "SCHEDULE PARAM LET FN SEQ REQUIRE RANKS MICROBATCHES STAGES PLACE EDGE TIE COST RANK FOR RBRACE $END".split()
+    {
+        "SCHEDULE",
+        "PARAM",
+        "LET",
+        "FN",
+        "SEQ",
+        "REQUIRE",
+        "RANKS",
+        "MICROBATCHES",
+        "STAGES",
+        "PLACE",
+        "EDGE",
+        "TIE",
+        "COST",
+        "RANK",
+        "FOR",
+        "RBRACE",
+        "$END",
+    }
 )
 _OPENING, _CLOSING = frozenset({"LBRACE", "LPAR", "LSQB"}), frozenset({"RBRACE", "RPAR", "RSQB"})
 _DEEPENING = frozenset({"IF", "ELSE", "NOT"})

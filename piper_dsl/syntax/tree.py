@@ -38,11 +38,15 @@ class Expression(Node):
 
 @dataclass(frozen=True)
 class Number(Expression):
+    """An integer."""
+
     value: int
 
 
 @dataclass(frozen=True)
 class Name(Expression):
+    """A name where its value is wanted."""
+
     text: str
 
 
@@ -80,6 +84,8 @@ class Compare(Expression):
 
 @dataclass(frozen=True)
 class Conditional(Expression):
+    """``then if condition else otherwise``."""
+
     then: Expression
     condition: Expression
     otherwise: Expression
@@ -87,6 +93,8 @@ class Conditional(Expression):
 
 @dataclass(frozen=True)
 class Call(Expression):
+    """``function(arguments)``."""
+
     function: Word
     arguments: tuple[Expression, ...]
 
@@ -110,11 +118,15 @@ class Statement(Node):
 
 @dataclass(frozen=True)
 class ScheduleName(Statement):
+    """``schedule "name"``."""
+
     name: str
 
 
 @dataclass(frozen=True)
 class Param(Statement):
+    """``param name = default, "description"``."""
+
     name: Word
     default: Expression
     description: str | None
@@ -122,12 +134,16 @@ class Param(Statement):
 
 @dataclass(frozen=True)
 class Let(Statement):
+    """``let name = value``."""
+
     name: Word
     value: Expression
 
 
 @dataclass(frozen=True)
 class Function(Statement):
+    """``fn name(parameters) = value``."""
+
     name: Word
     parameters: tuple[Word, ...]
     value: Expression
@@ -135,6 +151,8 @@ class Function(Statement):
 
 @dataclass(frozen=True)
 class Sequence(Statement):
+    """``seq name(parameters) { … }``."""
+
     name: Word
     parameters: tuple[Word, ...]
     body: Block
@@ -142,6 +160,8 @@ class Sequence(Statement):
 
 @dataclass(frozen=True)
 class Require(Statement):
+    """``require condition, "message"``."""
+
     condition: Expression
     message: str | None
 
@@ -172,12 +192,16 @@ class PlaceRule(Statement):
 
 @dataclass(frozen=True)
 class Edge(Statement):
+    """``edge source -> target``."""
+
     source: Expression
     target: Expression
 
 
 @dataclass(frozen=True)
 class Tie(Statement):
+    """``tie a, b``: stages that share parameters."""
+
     stages: tuple[Expression, ...]
 
 
@@ -200,11 +224,15 @@ class RankBody(Statement):
 
 @dataclass(frozen=True)
 class Block(Node):
+    """Statements in braces, or the run after a colon."""
+
     statements: tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
 class For(Statement):
+    """``for variable in range { … }``."""
+
     variable: Word
     range: Range
     body: Block
@@ -212,6 +240,8 @@ class For(Statement):
 
 @dataclass(frozen=True)
 class If(Statement):
+    """``if condition { … } else { … }``."""
+
     condition: Expression
     then: Block
     otherwise: Block | None
@@ -219,6 +249,8 @@ class If(Statement):
 
 @dataclass(frozen=True)
 class SequenceCall(Statement):
+    """``name(arguments)`` where operations stand."""
+
     name: Word
     arguments: tuple[Expression, ...]
 

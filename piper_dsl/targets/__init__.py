@@ -1,0 +1,1 @@
+"""What executes a Program: one process, or Ray actors."""

@@ -8,18 +8,19 @@ so a CPU test runs the same hints, the same order and the same deadlocks as an a
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
+from typing import Any, cast
 
 import torch
-from ray.actor import ActorHandle
 from ray.exceptions import RayChannelError
 from ray.experimental.channel import ChannelContext
 from ray.experimental.channel.accelerator_context import AcceleratorContext
 from ray.experimental.channel.cpu_communicator import CPUCommunicator
 from ray.experimental.util.types import ReduceOp
-from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
+from torch.distributed import ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 from torch.distributed import ReduceOp as TorchReduceOp
+from torch.distributed.distributed_c10d import PrefixStore
 
 CONNECT_TIMEOUT = timedelta(seconds=60)
 NO_TIMEOUT = timedelta(days=365)
@@ -44,7 +45,7 @@ class _HostContext(AcceleratorContext):
     def __init__(self) -> None:
         super().__init__("cpu", CPUCommunicator)
 
-    def get_accelerator_devices(self) -> list[_HostAccelerator]:
+    def get_accelerator_devices(self) -> list[Any]:
         return [_HostAccelerator()]
 
     def get_device_context(self, device: object) -> AbstractContextManager[None]:
@@ -59,12 +60,10 @@ class GlooCommunicator(CPUCommunicator):
     A subclass of CPUCommunicator because Ray asks every other kind for actors with accelerators.
     """
 
-    def __init__(
-        self, actors: list[ActorHandle], host: str = "127.0.0.1", port: int | None = None
-    ) -> None:
+    def __init__(self, actors: list[Any], host: str = "127.0.0.1", port: int | None = None) -> None:
         super().__init__(len(actors), list(actors))
         self._server: TCPStore | None = None
-        self._group: ProcessGroupGloo | None = None
+        self._group: Any = None
         if port is None:
             self._server = TCPStore(host, 0, is_master=True, wait_for_workers=False)
             port = self._server.port
@@ -80,16 +79,15 @@ class GlooCommunicator(CPUCommunicator):
         store = TCPStore(host, port, is_master=False, timeout=CONNECT_TIMEOUT)
         # Every rank counts its own compilations, so all agree on a fresh name for this one.
         generation = store.add(f"generation/{rank}", 1)
-        options = ProcessGroupGloo._Options()
-        options._devices = [ProcessGroupGloo.create_device(hostname=host)]
+        group_type: Any = ProcessGroupGloo
+        options = group_type._Options()
+        options._devices = [group_type.create_device(hostname=host)]
         options._timeout = CONNECT_TIMEOUT
-        self._group = ProcessGroupGloo(
-            PrefixStore(f"group/{generation}", store), rank, self._world_size, options
-        )
+        self._group = group_type(PrefixStore(f"group/{generation}", store), rank, self._world_size, options)
         AcceleratorContext.set(_HostContext())
-        ChannelContext.get_current().set_torch_device(_HostAccelerator())
+        ChannelContext.get_current().set_torch_device(cast(torch.device, _HostAccelerator()))
 
-    def _wait(self, start: Callable[[ProcessGroupGloo], torch.distributed.Work]) -> None:
+    def _wait(self, start: Callable[[Any], torch.distributed.Work]) -> None:
         """Starts an operation and blocks; a lost peer closes the graph's loop in this actor."""
         group = self._group
         if group is None:
@@ -116,9 +114,7 @@ class GlooCommunicator(CPUCommunicator):
         self._wait(lambda group: group.recv([data], peer_rank, DATA_TAG))
         return data
 
-    def allreduce(
-        self, send_buf: torch.Tensor, recv_buf: torch.Tensor, op: ReduceOp = ReduceOp.SUM
-    ) -> None:
+    def allreduce(self, send_buf: torch.Tensor, recv_buf: torch.Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
         """Reduces over all ranks into ``recv_buf``."""
         recv_buf.copy_(send_buf)
         average = op is ReduceOp.AVG  # gloo has no average
@@ -134,13 +130,11 @@ class GlooCommunicator(CPUCommunicator):
         with them all waits, here and at the peers.
         """
         group, self._group = self._group, None
-        if group is None or self._world_size < 2:
+        if group is None or self._rank is None or self._world_size < 2:
             return
         peer = (self._rank + 1) % self._world_size
-        try:
+        with suppress(RuntimeError):
             group.recv([torch.empty(1)], peer, RELEASE_TAG).wait(timedelta(milliseconds=1))
-        except RuntimeError:
-            pass
 
     def get_transport_name(self) -> str:
         return "accelerator"

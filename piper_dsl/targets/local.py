@@ -34,8 +34,8 @@ class LocalTarget:
         for rank, batch in zip(self._ranks, batches, strict=True):
             rank.load(batch)
         mail: dict[_Address, Message] = {}
-        for rank, instruction in self._program:
-            self._execute(self._ranks[rank], instruction, mail)
+        for number, instruction in self._program:
+            self._execute(self._ranks[number], instruction, mail)
         return [rank.report() for rank in self._ranks]
 
     def _execute(self, rank: Rank, instruction: Instruction, mail: dict[_Address, Message]) -> None:

@@ -23,8 +23,7 @@ RankReport = OperationFailed | tuple[dict[tuple[int, int], float], list[Timed]]
 _Arrived = Message | OperationFailed | None
 
 
-@ray.remote
-class RankActor:
+class _RankActor:
     """One rank. Methods that are bound take what arrives first, then their constants.
 
     They never raise: a failure is returned in place of the result, and whoever reads it passes it on
@@ -115,6 +114,10 @@ class RankActor:
 
     def held(self) -> int:
         return self._rank.held()
+
+
+RankActor: Any = ray.remote(_RankActor)
+"""The actor class of :class:`_RankActor`: ``RankActor.options(…).remote(spec)``."""
 
 
 def _direction(operation: Operation) -> Kind:

@@ -160,5 +160,3 @@ class RayDagTarget:
             self._graph = None
         self._session.end(self._actors, self._pids)
         self._actors = []
-
-

@@ -40,7 +40,7 @@ class RaySession:
             raise
 
     def _check(self, what: str, ranks: int) -> None:
-        free, total = (int(source().get(what, 0)) for source in (ray.available_resources, ray.cluster_resources))
+        free, total = int(ray.available_resources().get(what, 0)), int(ray.cluster_resources().get(what, 0))
         if free < ranks:
             message = f"{ranks} ranks need {ranks} {what}s, one each; Ray has {free} free of {total}"
             raise PipeError(Diagnostic("P714", message, None, "close other pipelines, or start Ray with more"))
