@@ -56,5 +56,7 @@ CODES = MappingProxyType(
         "P713": "a rank died",
         "P714": "there are not enough resources",
         "P715": "a part that is not installed",
+        # Drawing
+        "P801": "a picture cannot be made",
     }
 )

@@ -135,8 +135,12 @@ def findings_exit(findings: Iterable[Diagnostic]) -> typer.Exit:
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Turns findings into messages and exit code 1."""
+    """Turns findings, and pictures that cannot be made, into messages and exit code 1."""
+    from ..draw import DrawError
+
     try:
         yield
     except PipeError as error:
         raise findings_exit(error.diagnostics) from None
+    except DrawError as error:
+        raise findings_exit([Diagnostic("P801", error.message, None, error.help)]) from None

@@ -55,7 +55,9 @@ class _Chains:
 
     def __init__(self, schedule: Schedule, durations: np.ndarray, latency: float) -> None:
         at = positions(schedule)
-        spent = {kind: np.where(at[kind] >= 0, durations[at[kind]], 0.0) for kind in at}
+        # Index -1, for what the schedule does not have, finds the zero that is appended.
+        durations = np.append(durations, 0.0)
+        spent = {kind: durations[at[kind]] for kind in at}
         forward, recompute, weight = spent[Kind.F], spent[Kind.R], spent[Kind.W]
         backward = np.where(at[Kind.I] >= 0, spent[Kind.I], spent[Kind.B])
         hop = _hop(schedule, latency)

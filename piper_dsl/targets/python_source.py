@@ -48,7 +48,7 @@ def build_graph({actors}):
 
 def main():
     model = stages(len(OWNERS))
-    ray.init(num_cpus={ranks}, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus={ranks}, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         ranks = [
             RankActor.remote(

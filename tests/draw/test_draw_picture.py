@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 
@@ -87,11 +86,9 @@ def test_nothing_takes_time(make_timeline, empty_timeline):
         assert render(dot_source(timeline), "svg").startswith(b"<?xml")
 
 
-def test_a_big_schedule_is_quick(make_timeline):
+def test_a_big_schedule_is_aggregated(make_timeline):
     timeline = make_timeline("interleaved_1f1b", p=64, m=512, v=4)
-    began = time.perf_counter()
     svg = render(dot_source(timeline), "svg")
-    assert time.perf_counter() - began < 5
     assert b"262400 operations are too many" in svg.replace(b"&#160;", b" ")
 
 
