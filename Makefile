@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 OUT    ?= build/demo
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 DEMO   := -p p=2 -p m=4
 
 .DEFAULT_GOAL := help

@@ -16,7 +16,7 @@ from torch import nn
 
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.schedule import Schedule
-from ..runtime.pipeline import Pipeline, StepReport
+from ..runtime.pipeline import Pipeline, StepReport, measured_costs
 from ..runtime.whole import WholeModel
 from ..simulate import simulate
 from .common import Format, console, print_json
@@ -176,7 +176,7 @@ def _whole(
 
 @dataclass(frozen=True)
 class _Times:
-    """Seconds: the makespan predicted from the first half of the steps, and the medians of the others."""
+    """Seconds: the makespan predicted from every other step, and the medians of the steps between."""
 
     predicted: float
     makespan: float
@@ -188,8 +188,8 @@ def _times(job: Job, reports: list[StepReport]) -> _Times | None:
     measured = reports[_WARM_UP:]
     if len(measured) < 2:
         return None
-    profile, rest = measured[: len(measured) // 2], measured[len(measured) // 2 :]
-    predicted = statistics.median(simulate(job.schedule, r.costs(job.schedule.stages)).makespan for r in profile)
+    profile, rest = measured[0::2], measured[1::2]
+    predicted = simulate(job.schedule, measured_costs(profile, job.schedule.stages)).makespan
     return _Times(predicted, statistics.median(r.makespan for r in rest), statistics.median(r.seconds for r in rest))
 
 
@@ -221,8 +221,8 @@ def _print(job: Job, result: _Result) -> None:
             f"{times.predicted * 1e3:.1f} ms predicted (ratio {times.makespan / times.predicted:.2f})"
         )
         terminal.print(f"       {times.step * 1e3:.1f} ms per step as the driver sees it")
-        terminal.print("       predicted: simulated with the operations' durations in the first half of the steps,")
-        terminal.print("       measured: the median of the second half")
+        terminal.print("       predicted: simulated with the operations' median durations in every other step;")
+        terminal.print("       measured: the median of the steps between")
     if result.whole:
         terminal.print(f"check  largest difference of losses to one process: {_difference(result):.2e}")
 

@@ -23,7 +23,7 @@ from .failure import OperationFailed
 from .rank import Batch, RankSpec, Timed
 from .stage import LossFunction, OptimizerFactory
 
-__all__ = ["Pipeline", "StepReport", "Target"]
+__all__ = ["Pipeline", "StepReport", "Target", "measured_costs"]
 
 TARGETS = ("local", "ray-dag")
 
@@ -68,14 +68,15 @@ class StepReport:
         timed = [one for row in self.operations for one in row]
         return max(t.end for t in timed) - min(t.start for t in timed)
 
-    def costs(self, stages: int) -> Costs:
-        """The mean duration of every kind on every stage, in seconds, for :func:`piper_dsl.simulate`."""
-        spent: dict[Kind, list[list[float]]] = {}
-        for timed in (one for row in self.operations for one in row):
-            by_stage = spent.setdefault(timed.operation.kind, [[] for _ in range(stages)])
-            by_stage[timed.operation.stage].append(timed.end - timed.start)
-        means = {k.name: [float(np.mean(x)) if x else 0.0 for x in rows] for k, rows in spent.items()}
-        return Costs(latency=0.0, **means)
+
+def measured_costs(reports: Sequence[StepReport], stages: int) -> Costs:
+    """The median duration of every kind on every stage, in seconds, for :func:`piper_dsl.simulate`."""
+    spent: dict[Kind, list[list[float]]] = {}
+    for timed in (one for report in reports for row in report.operations for one in row):
+        by_stage = spent.setdefault(timed.operation.kind, [[] for _ in range(stages)])
+        by_stage[timed.operation.stage].append(timed.end - timed.start)
+    medians = {kind.name: [float(np.median(x)) if x else 0.0 for x in rows] for kind, rows in spent.items()}
+    return Costs(latency=0.0, **medians)
 
 
 class Pipeline:

@@ -25,7 +25,8 @@ Tensors = tuple[torch.Tensor, ...]
 class RankSpec:
     """All that a rank needs to know to run; sent to where it runs once.
 
-    ``modules`` maps the rank's stages to their modules; ``owners[s]`` is the rank of stage ``s``.
+    ``modules`` maps the rank's stages to their modules; ``owners[s]`` is the rank of stage ``s``;
+    ``device`` is where the rank computes.
     """
 
     rank: int
@@ -37,6 +38,7 @@ class RankSpec:
     recomputed: frozenset[int]
     loss_fn: LossFunction | None
     optimizer: OptimizerFactory | None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,7 @@ class Rank:
     def _stage(self, stage: int, module: nn.Module) -> Stage:
         spec = self._spec
         return Stage(
-            module,
+            module.to(spec.device),
             loss_fn=None if spec.graph.successors[stage] else spec.loss_fn,
             optimizer=spec.optimizer,
             scale=1.0 / spec.microbatches,
@@ -125,13 +127,16 @@ class Rank:
             needs_grad = [flag for message in messages for flag in message.needs_grad]
             self._expected[stage, microbatch] = [sum(message.needs_grad) for message in messages]
         else:
-            inputs = self._batch.inputs[stage, microbatch]
+            inputs = self._on_device(self._batch.inputs[stage, microbatch])
             needs_grad = [False] * len(inputs)
         runner = self._stages[stage]
         target = self._batch.targets.get((stage, microbatch))
-        outputs, flags = runner.forward(microbatch, inputs, needs_grad, target)
+        outputs, flags = runner.forward(microbatch, inputs, needs_grad, target and self._on_device(target))
         for successor in self._graph.successors[stage]:
             self._deliver(Kind.F, self._message(stage, successor, microbatch, outputs, flags))
+
+    def _on_device(self, tensors: Tensors) -> Tensors:
+        return tuple(x.to(self._spec.device) for x in tensors)
 
     def backward(self, stage: int, microbatch: int) -> None:
         """B: parameter gradients accumulate, input gradients go to the predecessors."""

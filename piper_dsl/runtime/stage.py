@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+from .random_state import RandomState
 
 __all__ = ["LossFunction", "OptimizerFactory", "Stage"]
 
@@ -23,7 +25,7 @@ class _Held:
     outputs: Tensors = ()
     gradients: Tensors = ()
     target: Tensors | None = None
-    random_state: torch.Tensor | None = field(default=None, repr=False)
+    random_state: RandomState | None = None
 
 
 class Stage:
@@ -69,7 +71,7 @@ class Stage:
         leaves = tuple(x.detach().requires_grad_(flag) for x, flag in zip(inputs, needs_grad, strict=True))
         held = _Held(leaves, target=target)
         if self._recomputed:
-            held.random_state = torch.get_rng_state()
+            held.random_state = RandomState.now()
         with torch.set_grad_enabled(self._trained):
             outputs = self._run(microbatch, held)
         if self._trained:
@@ -83,7 +85,7 @@ class Stage:
         held = self._held[microbatch]
         assert held.random_state is not None
         with torch.random.fork_rng(), torch.enable_grad():
-            torch.set_rng_state(held.random_state)
+            held.random_state.restore()
             held.outputs = self._run(microbatch, held)
 
     def _run(self, microbatch: int, held: _Held) -> Tensors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -106,7 +107,8 @@ class RayDagTarget:
             # Ray reads the size where a channel's writer lives; an argument would reach the driver only.
             size = str(largest + HEADROOM)
             options["runtime_env"] = {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": size}}
-        self._actors = [RankActor.options(**options).remote(spec) for spec in self._specs]
+        device = "cuda" if gpus else "cpu"
+        self._actors = [RankActor.options(**options).remote(replace(spec, device=device)) for spec in self._specs]
         try:
             self._pids = ray.get([actor.pid.remote() for actor in self._actors])
         except ray.exceptions.RayError as error:
