@@ -6,6 +6,7 @@ import typer
 
 from .check import check
 from .compile import compile
+from .fmt import fmt
 from .list import list_schedules, show
 from .run import run
 from .simulate import simulate
@@ -26,6 +27,7 @@ app.command("simulate")(simulate)
 app.command("visualize")(visualize)
 app.command("compile")(compile)
 app.command("run")(run)
+app.command("fmt")(fmt)
 app.command("list")(list_schedules)
 app.command("show")(show)
 

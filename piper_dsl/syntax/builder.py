@@ -11,7 +11,7 @@ from lark.visitors import Transformer_NonRecursive, v_args
 from ..diagnostics import Diagnostic, Source, Span
 from ..ir.operations import Kind
 from . import tree as t
-from .literals import read_literals
+from .literals import join_literals, read_literals
 
 LARGEST_INTEGER = 10**15
 """Integers of the language stay within ± this, so that 64-bit arithmetic is exact."""
@@ -105,7 +105,12 @@ class Builder(Transformer_NonRecursive[Token, t.File]):
         statements: list[t.Statement] = []
         for child in children:
             if isinstance(child, Token):
-                statements.append(self._literals(self._token_span(child)))
+                literals = self._literals(self._token_span(child))
+                # A comment splits what is one run to a reader.
+                if statements and isinstance(before := statements[-1], t.Literals):
+                    statements.pop()
+                    literals = join_literals(before, literals)
+                statements.append(literals)
             elif isinstance(child, tuple):
                 statements.extend(child)
             else:

@@ -37,6 +37,13 @@ def read_literals(span: Span) -> tuple[Literals, tuple[Span, ...]]:
     return literals, tuple(Span(span.source, int(places[i, 0]), int(places[i, 1])) for i in oversized)
 
 
+def join_literals(first: Literals, second: Literals) -> Literals:
+    """Two runs that follow each other as one."""
+    span = Span(first.span.source, first.span.start, second.span.end)
+    columns = ("kinds", "stages", "microbatches", "joined", "starts", "ends")
+    return Literals(span, *(np.concatenate([getattr(run, name) for run in (first, second)]) for name in columns))
+
+
 def _numbers(texts: tuple[str, ...]) -> tuple[np.ndarray, list[int]]:
     """The numbers written (-1 where there is none) and the indices of those beyond 32 bits."""
     oversized = [i for i, text in enumerate(texts) if len(text) > 9 and (len(text) > 18 or int(text) > _LARGEST)]

@@ -16,7 +16,7 @@ from . import tree as t
 from .builder import build
 from .expected import explain_unexpected
 
-__all__ = ["parse"]
+__all__ = ["lex", "parse"]
 
 MAX_DEPTH = 100
 """Brackets, `else if` chains and nested conditionals may be this deep together."""
@@ -51,15 +51,16 @@ _DEEPENING = frozenset({"IF", "ELSE", "NOT"})
 class _StrayTokens:
     """Keeps the terminals that no rule uses, so that they reach the parser as tokens."""
 
-    always_accept = ("MALFORMED", "BAD_STRING", "UNKNOWN")
+    always_accept = ("MALFORMED", "BAD_STRING", "UNKNOWN", "COMMENT")
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
         return stream
 
 
 @cache
-def _lark() -> Lark:
-    grammar = files("piper_dsl.grammar").joinpath("pipe.lark").read_text(encoding="utf-8")
+def _lark(without: str = "") -> Lark:
+    """The parser, its grammar without one of its lines where that is asked for."""
+    grammar = files("piper_dsl.grammar").joinpath("pipe.lark").read_text(encoding="utf-8").replace(without, "")
     return Lark(
         grammar,
         parser="lalr",
@@ -68,6 +69,17 @@ def _lark() -> Lark:
         maybe_placeholders=True,
         postlex=_StrayTokens(),
     )
+
+
+@cache
+def _lexer() -> Lark:
+    """The same lexer, which lets comments through."""
+    return _lark("%ignore COMMENT")
+
+
+def lex(source: Source) -> Iterator[Token]:
+    """The tokens of a text that parses, comments included."""
+    return _lexer().lex(source.text)
 
 
 def parse(source: Source) -> t.File:

@@ -1,0 +1,54 @@
+"""piper-dsl fmt: one canonical layout."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..diagnostics import Diagnostic, PipeError, Source
+from .common import FINDINGS, console, print_findings
+
+
+def fmt(
+    files: Annotated[list[str], typer.Argument(help=".pipe files, or - for standard input to standard output.")],
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")] = False,
+) -> None:
+    """Lay out files canonically. Comments stay; only whitespace changes.
+
+    Example: piper-dsl fmt --check schedules/*.pipe
+    """
+    outcomes = [_format(name, check) for name in files]
+    if not all(outcomes):
+        raise typer.Exit(FINDINGS)
+
+
+def _format(name: str, check: bool) -> bool:
+    """Formats one file; whether all is well with it."""
+    from ..library import read_source
+    from ..syntax.formatter import format_source
+
+    try:
+        source = read_source(name)
+        text = format_source(source)
+        if name == "-" and not check:
+            sys.stdout.write(text)
+        elif text != source.text:
+            if check:
+                console().print(f"would reformat {name}")
+                return False
+            _write(name, source, text)
+    except PipeError as error:
+        print_findings(error.diagnostics)
+        return False
+    return True
+
+
+def _write(name: str, source: Source, text: str) -> None:
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PipeError(Diagnostic("P001", f"cannot write {source.name}: {error.strerror}")) from error
+    console().print(f"reformatted {name}")
