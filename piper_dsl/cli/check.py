@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import Annotated
+
 import typer
 
 from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
 from ..ir.schedule import Schedule
+from .annotations import as_github, as_sarif
 from .common import (
     FINDINGS,
     File,
-    Format,
-    FormatOption,
     MaxOps,
     Parameters,
     console,
@@ -22,10 +24,19 @@ from .common import (
 from .render import as_json
 
 
+class CheckFormat(str, Enum):
+    """How findings are reported: to people, programs, workflow annotations, or code scanners."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+    SARIF = "sarif"
+
+
 def check(
     file: File,
     param: Parameters = None,
-    format: FormatOption = Format.TEXT,
+    format: Annotated[CheckFormat, typer.Option("--format", help="How to report.")] = CheckFormat.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
     """Check that a schedule is complete and that its order can run.
@@ -41,14 +52,24 @@ def check(
         findings = run_checks(schedule)
     except PipeError as error:
         findings = error.diagnostics
-    if format is Format.JSON:
-        summary = _summary(schedule) if schedule else None
-        print_json({"ok": not findings, "schedule": summary, "diagnostics": [as_json(f) for f in findings]})
-    else:
-        print_findings(findings)
-        _verdict(file, schedule, findings)
+    _report(file, schedule, findings, format)
     if findings:
         raise typer.Exit(FINDINGS)
+
+
+def _report(file: str, schedule: Schedule | None, findings: tuple[Diagnostic, ...], format: CheckFormat) -> None:
+    match format:
+        case CheckFormat.JSON:
+            summary = _summary(schedule) if schedule else None
+            print_json({"ok": not findings, "schedule": summary, "diagnostics": [as_json(f) for f in findings]})
+        case CheckFormat.SARIF:
+            print_json(as_sarif(findings))
+        case CheckFormat.GITHUB:
+            for finding in findings:
+                typer.echo(as_github(finding))
+        case CheckFormat.TEXT:
+            print_findings(findings)
+            _verdict(file, schedule, findings)
 
 
 def _summary(schedule: Schedule) -> dict[str, str | int]:
