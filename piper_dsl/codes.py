@@ -46,6 +46,14 @@ CODES = MappingProxyType(
         "P405": "two backwards of one microbatch",
         "P406": "optimizer steps that do not cover all stages",
         "P407": "parameters gathered or dropped out of turn",
+        # Transfers
+        "P501": "transfers wait for each other",
+        "P502": "a rank receives in another order than the other sends",
+        "P503": "a SEND without its RECV, or the other way round",
+        "P504": "a transfer before what it sends, or behind what needs it",
+        "P505": "collectives started in different orders",
+        # Memory
+        "P601": "a rank holds more than its memory limit",
         # Running
         "P701": "the model does not fit the schedule",
         "P702": "the target cannot run this",

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..diagnostics import Diagnostic, in_source_order
 from ..ir.schedule import Schedule
+from ..plan.transport import Transport
 from .complete import check_complete
+from .memory import check_memory
 from .order import check_order
+from .transfer import check_collectives, check_transfers
 
 __all__ = ["check"]
 
 
-def check(schedule: Schedule) -> tuple[Diagnostic, ...]:
-    """Everything wrong with a schedule, in source order; empty if it can run.
+def check(
+    schedule: Schedule, transport: str = "buffered", memory_limit: float | Sequence[float] | None = None
+) -> tuple[Diagnostic, ...]:
+    """Everything wrong with a schedule, in source order; empty if it can run on the transport.
 
     It is complete (every stage runs every microbatch forward once and, unless the schedule only
-    evaluates, backward once, on the rank the placement says) and its order has no cycle.
+    evaluates, backward once, on the rank the placement says), its order has no cycle, and the transfers
+    that the file writes, if any, complete on the transport (see :mod:`piper_dsl.plan.transport`). With a
+    ``memory_limit``, in activations, for all ranks or one for each, no rank exceeds it.
+
+    Raises ValueError for a transport there is none of, and for limits that are not one for each rank.
     """
-    return in_source_order([*check_complete(schedule), *check_order(schedule)])
+    chosen = Transport.parse(transport)
+    findings = [*check_complete(schedule), *check_order(schedule), *check_collectives(schedule)]
+    if memory_limit is not None:
+        findings += check_memory(schedule, memory_limit)
+    # Transfers between operations that are missing or run in a circle cannot be judged.
+    return in_source_order(findings or check_transfers(schedule, chosen))

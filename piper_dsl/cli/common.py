@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
+from ..plan import PLACEMENTS, TRANSPORTS, Transport
 from .render import as_text
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ __all__ = [
     "LatencyOption",
     "MaxOps",
     "Parameters",
+    "PlacementOption",
+    "TransportOption",
+    "check_names",
     "checked",
     "console",
     "costs_of",
@@ -57,6 +61,12 @@ MaxOps = Annotated[int, typer.Option("--max-ops", min=1, help="Stop expanding be
 CostOptions = Annotated[
     list[str] | None,
     typer.Option("--cost", metavar="KIND=X", help="The duration of a kind of operation. May be repeated."),
+]
+TransportOption = Annotated[
+    str, typer.Option("--transport", metavar="NAME", help=f"How messages wait: {', '.join(TRANSPORTS)}.")
+]
+PlacementOption = Annotated[
+    str, typer.Option("--placement", metavar="NAME", help="Where transfers go: auto, eager, late, event.")
 ]
 LatencyOption = Annotated[
     float, typer.Option("--latency", min=0.0, help="What passes until a result arrives on another rank.")
@@ -104,15 +114,32 @@ def loaded(file: str, parameters: Iterable[str] | None, max_ops: int = DEFAULT_M
     return load(file, parameters_of(parameters), max_ops=max_ops)
 
 
-def checked(file: str, parameters: Iterable[str] | None, max_ops: int = DEFAULT_MAX_OPS) -> Schedule:
-    """The same, after it has passed the checks. Raises PipeError with the findings."""
+def checked(
+    file: str,
+    parameters: Iterable[str] | None,
+    max_ops: int = DEFAULT_MAX_OPS,
+    transport: str = "buffered",
+    placement: str = "auto",
+) -> Schedule:
+    """The same, after it has passed the checks on a transport. Raises PipeError with the findings."""
     from ..check import check
 
+    check_names(transport, placement)
     schedule = loaded(file, parameters, max_ops)
-    findings = check(schedule)
+    findings = check(schedule, transport)
     if findings:
         raise PipeError(*findings)
     return schedule
+
+
+def check_names(transport: str, placement: str = "auto") -> None:
+    """A usage error where there is no such transport or placement."""
+    try:
+        Transport.parse(transport)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if placement not in ("auto", *PLACEMENTS):
+        raise typer.BadParameter(f"there is no placement `{placement}`; there are auto, {', '.join(PLACEMENTS)}")
 
 
 def print_json(document: Any) -> None:

@@ -14,7 +14,19 @@ from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
 from ..lower import Program
 from ..lower.binds import BindPlan, plan_binds
-from .common import File, Format, FormatOption, MaxOps, Parameters, console, errors, loaded
+from .common import (
+    File,
+    Format,
+    FormatOption,
+    MaxOps,
+    Parameters,
+    PlacementOption,
+    TransportOption,
+    check_names,
+    console,
+    errors,
+    loaded,
+)
 
 
 class CompileTarget(str, Enum):
@@ -32,6 +44,8 @@ def compile(
         Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")
     ] = None,
     param: Parameters = None,
+    transport: TransportOption = "buffered",
+    placement: PlacementOption = "auto",
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
@@ -45,7 +59,8 @@ def compile(
     from ..lower import lower
 
     with errors():
-        program = lower(loaded(file, param, max_ops))
+        check_names(transport, placement)
+        program = lower(loaded(file, param, max_ops), transport, placement)
         text = _compiled(program, target, format)
         if output is None:
             sys.stdout.write(text)

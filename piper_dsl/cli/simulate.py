@@ -17,6 +17,8 @@ from .common import (
     LatencyOption,
     MaxOps,
     Parameters,
+    PlacementOption,
+    TransportOption,
     checked,
     console,
     costs_of,
@@ -30,6 +32,8 @@ def simulate(
     param: Parameters = None,
     cost: CostOptions = None,
     latency: LatencyOption = 0.0,
+    transport: TransportOption = "buffered",
+    placement: PlacementOption = "auto",
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
@@ -41,7 +45,7 @@ def simulate(
     """
     costs = costs_of(cost, latency)
     with errors():
-        timeline = run_simulation(checked(file, param, max_ops), costs)
+        timeline = run_simulation(checked(file, param, max_ops, transport, placement), costs, transport, placement)
     if format is Format.JSON:
         print_json(_document(timeline))
     else:
@@ -66,6 +70,9 @@ def _print(timeline: Timeline) -> None:
     terminal.print(
         f"bubble     {bubble.idle:.1%} of all time idle, {bubble.span:.1%} within the longest span of a rank"
     )
+    if timeline.transport != "buffered":
+        lost = f"{timeline.transfer_wait:g} of the makespan"
+        terminal.print(f"transfers  on transport {timeline.transport}: their order alone costs {lost}")
     bounds = timeline.bounds
     terminal.print(f"bounds     busiest rank {bounds.busiest_rank:g}, longest chain {bounds.chain:g}")
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from ..expand import DEFAULT_MAX_OPS
-from .common import CostOptions, File, LatencyOption, MaxOps, Parameters, checked, console, costs_of, errors
+from .common import (
+    CostOptions,
+    File,
+    LatencyOption,
+    MaxOps,
+    Parameters,
+    PlacementOption,
+    TransportOption,
+    checked,
+    console,
+    costs_of,
+    errors,
+)
 
 
 def visualize(
@@ -19,6 +31,8 @@ def visualize(
     param: Parameters = None,
     cost: CostOptions = None,
     latency: LatencyOption = 0.0,
+    transport: TransportOption = "buffered",
+    placement: PlacementOption = "auto",
     width: Annotated[int | None, typer.Option(min=40, help="Columns of the text; default: the terminal's.")] = None,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
@@ -31,7 +45,7 @@ def visualize(
 
     costs = costs_of(cost, latency)
     with errors():
-        timeline = simulate(checked(file, param, max_ops), costs)
+        timeline = simulate(checked(file, param, max_ops, transport, placement), costs, transport, placement)
         terminal = console()
         if not output:
             terminal.print(timeline_text(timeline, width or terminal.width))

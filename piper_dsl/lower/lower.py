@@ -1,50 +1,62 @@
-"""From a checked schedule to a Program: transfers placed in one global order, then projected.
+"""From a checked schedule to a Program: the steps of a plan, spelled out for an interpreter.
 
-Every transfer is one element of the global order, right after its producer; each rank keeps of the
-order what concerns it. No two ranks can then disagree about what comes first, which is why a lowered
-program cannot stall (the idea of JaxPP's lowering; see also docs/semantics.md).
+The plan has every transfer as one step of one global order, and each rank keeps of the order what
+concerns it. No two ranks can then disagree about what comes first, which is why a lowered program
+cannot stall (the idea of JaxPP's lowering; see docs/semantics.md).
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..check import check
 from ..diagnostics import PipeError
+from ..ir.costs import Costs
 from ..ir.needs import positions
-from ..ir.operations import Kind
+from ..ir.operations import TRANSFERS, Kind
 from ..ir.schedule import Schedule
-from ..simulate import Costs, simulate
+from ..plan import Plan, Transport, place_transfers
+from ..plan.plan import COMPUTE, SEND, split
+from ..plan.written import has_transfers
+from ..simulate.engine import AUTO, plan_and_simulate
 from .program import Code, Program
 
 __all__ = ["lower"]
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """Instructions to be sorted into ranks: ``key`` is their place in the global order."""
+def lower(
+    schedule: Schedule, transport: str = "buffered", placement: str = AUTO, costs: Costs | None = None
+) -> Program:
+    """The program of a schedule on a transport; its transfers as written, or placed as ``placement`` says.
 
-    rank: np.ndarray
-    key: np.ndarray
-    columns: np.ndarray
-
-
-def lower(schedule: Schedule, costs: Costs | None = None) -> Program:
-    """The program of a schedule, its transfers in the order of a simulation under ``costs``.
-
-    Raises :class:`PipeError` for a schedule that does not check.
+    ``auto`` takes the placement that simulates fastest under ``costs``. Raises :class:`PipeError` for a
+    schedule that does not check on the transport, ValueError for an unknown transport or placement.
     """
-    findings = check(schedule)
+    findings = check(schedule, transport)
     if findings:
         raise PipeError(*findings)
-    place = _global_places(schedule, costs)
-    blocks = [_operations(schedule, place), *_transfers(schedule, place), *_frees(schedule, place)]
-    rank = np.concatenate([block.rank for block in blocks])
-    key = np.concatenate([block.key for block in blocks])
-    columns = np.concatenate([block.columns for block in blocks]).astype(np.int32)
+    return _program(_plan(schedule, Transport.parse(transport), placement, costs or Costs()))
+
+
+def _plan(schedule: Schedule, transport: Transport, placement: str, costs: Costs) -> Plan:
+    if placement == AUTO and transport.name == "buffered" and not has_transfers(schedule):
+        # Where nothing waits for transfers, all placements take the same time.
+        return place_transfers(schedule, "eager", transport, costs)
+    return plan_and_simulate(schedule, costs, transport, placement)[0]
+
+
+def _program(plan: Plan) -> Program:
+    schedule = plan.schedule
+    computes, operation, columns = _instructions(plan)
+    rank = np.empty(len(columns), dtype=np.int64)
+    rank[computes] = schedule.rank[operation]
+    rank[~computes] = plan.rank[split(plan.order)[1] != COMPUTE]
+    key = np.arange(len(columns)) * 2
+    place = np.zeros(len(schedule), dtype=np.int64)
+    place[operation] = key[computes]
+    free_rank, free_key, free_columns = _frees(schedule, place)
+    rank, key = np.concatenate([rank, free_rank]), np.concatenate([key, free_key])
+    columns = np.concatenate([columns, free_columns]).astype(np.int32)
     by_rank = np.lexsort((key, rank))
     return Program(
         name=schedule.name,
@@ -57,60 +69,39 @@ def lower(schedule: Schedule, costs: Costs | None = None) -> Program:
     )
 
 
-# Places in the global order are spread out, so that what follows an operation fits behind it:
-# its transfers, sends before receives, then what it frees.
-_SPREAD = 8
-_SEND, _RECEIVE, _FREE = 1, 2, 3
+def _instructions(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The instructions of a plan's order: which compute, the operations of those, and the columns of all."""
+    schedule, transfers = plan.schedule, plan.transfers
+    index, what = split(plan.order)
+    first = plan.slots.first
+    counts = np.where(what == COMPUTE, np.diff(first)[np.where(what == COMPUTE, index, 0)], 1)
+    step = np.repeat(np.arange(len(index)), counts)
+    within = np.arange(len(step)) - np.repeat(np.cumsum(counts) - counts, counts)
+    computes = what[step] == COMPUTE
+    operation = first[index[step[computes]]] + within[computes]
+    written = np.isin(schedule.kind[operation], TRANSFERS)
+    if written.any():
+        keep = np.ones(len(step), dtype=bool)
+        keep[np.flatnonzero(computes)[written]] = False
+        step, computes, operation = step[keep], computes[keep], operation[~written]
+    columns = np.full((len(step), 5), -1, dtype=np.int64)
+    columns[computes, :3] = np.stack([schedule.kind, schedule.stage, schedule.microbatch], axis=1)[operation]
+    moved, sends = index[step[~computes]], what[step[~computes]] == SEND
+    forward = transfers.forward[moved]
+    codes = np.where(sends, np.where(forward, Code.SEND_F, Code.SEND_B), np.where(forward, Code.RECV_F, Code.RECV_B))
+    own = np.where(sends, transfers.source[moved], transfers.target[moved])
+    other = np.where(sends, transfers.target[moved], transfers.source[moved])
+    peer = np.where(sends, transfers.receiver[moved], transfers.sender[moved])
+    columns[~computes] = np.stack([codes, own, transfers.microbatch[moved], peer, other], axis=1)
+    return computes, operation, columns
 
 
-def _global_places(schedule: Schedule, costs: Costs | None) -> np.ndarray:
-    """The place of every operation in the global order: by simulated start, then by needs."""
-    timeline = simulate(schedule, costs)
-    order = np.lexsort((timeline.visited, timeline.start))
-    place = np.empty(len(schedule), dtype=np.int64)
-    place[order] = np.arange(len(schedule)) * _SPREAD
-    return place
-
-
-def _columns(code: Code, *columns: np.ndarray) -> np.ndarray:
-    size = len(columns[0])
-    padded = [*columns, *[np.full(size, -1)] * (4 - len(columns))]
-    return np.stack([np.full(size, int(code)), *padded], axis=1)
-
-
-def _operations(schedule: Schedule, place: np.ndarray) -> _Block:
-    none = np.full(len(schedule), -1)
-    columns = np.stack([schedule.kind, schedule.stage, schedule.microbatch, none, none], axis=1)
-    return _Block(schedule.rank, place, columns)
-
-
-def _transfers(schedule: Schedule, place: np.ndarray) -> Iterator[_Block]:
-    """SEND and RECV for every need between ranks, behind the operation that produces."""
-    at = positions(schedule)
-    gradient = np.where(at[Kind.I] >= 0, at[Kind.I], at[Kind.B])
-    for source, target in schedule.graph.edges:
-        yield from _edge(schedule, place, at[Kind.F], source, target, (Code.SEND_F, Code.RECV_F))
-        yield from _edge(schedule, place, gradient, target, source, (Code.SEND_B, Code.RECV_B))
-
-
-def _edge(
-    schedule: Schedule, place: np.ndarray, at: np.ndarray, source: int, target: int, codes: tuple[Code, Code]
-) -> Iterator[_Block]:
-    """The transfers of one edge of the stage graph, for all microbatches."""
-    rank_of = schedule.placement.rank_of
-    crossing = (rank_of[source] != rank_of[target]) & (at[source] >= 0)
-    microbatch = np.flatnonzero(crossing)
-    produced = place[at[source][microbatch]]
-    here, there = rank_of[source][microbatch], rank_of[target][microbatch]
-    sources, targets = np.full(len(microbatch), source), np.full(len(microbatch), target)
-    yield _Block(here, produced + _SEND, _columns(codes[0], sources, microbatch, there, targets))
-    yield _Block(there, produced + _RECEIVE, _columns(codes[1], targets, microbatch, here, sources))
-
-
-def _frees(schedule: Schedule, place: np.ndarray) -> Iterator[_Block]:
+def _frees(schedule: Schedule, place: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """FREE behind the last operation of every (stage, microbatch): W, else B, else F."""
     at = positions(schedule)
     last = np.where(at[Kind.W] >= 0, at[Kind.W], np.where(at[Kind.B] >= 0, at[Kind.B], at[Kind.F]))
     stage, microbatch = np.indices(last.shape).reshape(2, -1)
     index = last.ravel()
-    yield _Block(schedule.rank[index], place[index] + _FREE, _columns(Code.FREE, stage, microbatch))
+    columns = np.full((len(index), 5), -1, dtype=np.int64)
+    columns[:, 0], columns[:, 1], columns[:, 2] = Code.FREE, stage, microbatch
+    return schedule.rank[index].astype(np.int64), place[index] + 1, columns

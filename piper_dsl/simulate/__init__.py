@@ -1,7 +1,7 @@
 """Time: costs in, a timeline with its metrics and bounds out."""
 
+from ..ir.costs import Costs
 from .bounds import Bounds
-from .costs import Costs
 from .engine import DoesNotComplete, simulate
 from .timeline import Bubble, RankReport, Timeline
 

@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..ir.operations import Kind, Operation
+from ..ir.activations import live_activations
+from ..ir.operations import TRANSFERS, Operation
 from ..ir.schedule import Schedule
 from .bounds import Bounds
 
@@ -70,11 +71,12 @@ class Timeline:
         return tuple(self._rank(rank) for rank in range(self.schedule.ranks))
 
     def _rank(self, rank: int) -> RankReport:
-        first, last = self.schedule.offsets[rank], self.schedule.offsets[rank + 1]
-        own = slice(first, last)
-        alone = ~self.schedule.joined[own]
-        busy = float((self.end[own] - self.start[own])[alone].sum())
-        start = float(self.start[own].min(initial=np.inf)) if last > first else 0.0
+        schedule = self.schedule
+        own = np.arange(schedule.offsets[rank], schedule.offsets[rank + 1])
+        own = own[~np.isin(schedule.kind[own], TRANSFERS)]
+        slots = own[~schedule.joined[own]]
+        busy = float((self.end[slots] - self.start[slots]).sum())
+        start = float(self.start[own].min(initial=np.inf)) if len(own) else 0.0
         end = float(self.end[own].max(initial=0.0))
         peak = self.peak_activations[rank]
         return RankReport(rank, busy, self.makespan - busy, end - start - busy, peak, start, end)
@@ -87,28 +89,9 @@ class Timeline:
 
     @cached_property
     def peak_activations(self) -> tuple[int, ...]:
-        """Per rank, the most activations (one stage, one microbatch) that are live at a time.
-
-        Live from the start of F to the end of B, or of W where the backward is split. In an overlapped
-        slot the new one is live before the old one is freed.
-        """
-        schedule = self.schedule
-        forward_only = not np.isin(schedule.kind, (Kind.B, Kind.W)).any()
-        if forward_only:
-            held = (schedule.kind == Kind.F).astype(np.int64)
-            return tuple(int(row.max(initial=0)) for row in self._by_rank(held))
-        taken = np.cumsum(schedule.kind == Kind.F)
-        freed = np.cumsum(np.isin(schedule.kind, (Kind.B, Kind.W)))
-        slot_first = np.concatenate([np.flatnonzero(~schedule.joined), [len(schedule)]])
-        slot_last = slot_first[schedule.slot + 1] - 1
-        freed_before_slot = np.concatenate([[0], freed])[slot_first[schedule.slot]]
-        live = taken[slot_last] - freed_before_slot
-        base = np.concatenate([[0], taken])[schedule.offsets] - np.concatenate([[0], freed])[schedule.offsets]
-        rows = self._by_rank(live)
-        return tuple(max(0, int((row - base[rank]).max(initial=0))) for rank, row in enumerate(rows))
-
-    def _by_rank(self, column: np.ndarray) -> list[np.ndarray]:
-        return np.split(column, self.schedule.offsets[1:-1])
+        """Per rank, the most activations that are live at a time (see ``ir.activations``)."""
+        rows = np.split(live_activations(self.schedule), self.schedule.offsets[1:-1])
+        return tuple(int(row.max(initial=0)) for row in rows)
 
     @cached_property
     def critical_path(self) -> tuple[Operation, ...]:

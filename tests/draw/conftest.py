@@ -12,7 +12,7 @@ import pytest
 
 from piper_dsl.diagnostics import Source
 from piper_dsl.expand.expand import expand
-from piper_dsl.simulate.costs import Costs
+from piper_dsl.simulate import Costs
 from piper_dsl.simulate.engine import simulate
 from piper_dsl.simulate.timeline import Timeline
 from piper_dsl.syntax.parser import parse

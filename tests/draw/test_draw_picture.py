@@ -11,7 +11,7 @@ from piper_dsl.draw.palette import paint
 from piper_dsl.draw.program import render
 from piper_dsl.draw.ticks import tick_step, ticks
 from piper_dsl.ir.operations import Kind
-from piper_dsl.simulate.costs import Costs
+from piper_dsl.simulate import Costs
 
 
 def luminance(color: str) -> float:

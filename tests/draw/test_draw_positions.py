@@ -11,7 +11,7 @@ from piper_dsl.draw.bins import busy_shares
 from piper_dsl.draw.graphviz import dot_source
 from piper_dsl.ir.needs import find_needs
 from piper_dsl.ir.operations import Kind
-from piper_dsl.simulate.costs import Costs
+from piper_dsl.simulate import Costs
 
 CLOSE = 0.02
 """Points that rounding in the DOT source may cost."""

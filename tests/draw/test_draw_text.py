@@ -7,7 +7,7 @@ import re
 import pytest
 
 from piper_dsl.draw import timeline_text
-from piper_dsl.simulate.costs import Costs
+from piper_dsl.simulate import Costs
 
 LANE = re.compile(r"^rank +(\d+) .*?│(.*)│$")
 

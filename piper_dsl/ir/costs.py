@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ..ir.operations import Kind
-from ..ir.schedule import Schedule
-from ..ir.slots import Slots
+from .operations import Kind
+from .schedule import Schedule
+from .slots import Slots
 
 __all__ = ["Costs"]
 

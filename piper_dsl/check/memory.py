@@ -1,0 +1,36 @@
+"""Does every rank stay within its memory? Counted in activations of one microbatch of one stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..diagnostics import Diagnostic
+from ..ir.activations import live_activations
+from ..ir.schedule import Schedule
+
+__all__ = ["check_memory"]
+
+
+def check_memory(schedule: Schedule, limit: float | Sequence[float]) -> list[Diagnostic]:
+    """Finding P601 for every rank that exceeds its limit, at the first operation that does.
+
+    ``limit`` is one number for all ranks, or one for each. Raises ValueError for another count.
+    """
+    limits = [limit] * schedule.ranks if isinstance(limit, int | float) else list(limit)
+    if len(limits) != schedule.ranks:
+        raise ValueError(f"{len(limits)} memory limits for {schedule.ranks} ranks")
+    live = live_activations(schedule)
+    findings = []
+    for rank, allowed in enumerate(limits):
+        own = slice(int(schedule.offsets[rank]), int(schedule.offsets[rank + 1]))
+        over = np.flatnonzero(live[own] > allowed)
+        if len(over):
+            index = own.start + int(over[0])
+            peak = int(live[own].max())
+            message = f"rank {rank} holds {live[index]} activations here, more than its limit of {allowed:g}"
+            help_ = f"its peak is {peak}: raise the limit, or run backwards earlier"
+            span = schedule.origin.span(index)
+            findings.append(Diagnostic("P601", message + schedule.where(index), span, help_))
+    return findings

@@ -1,0 +1,233 @@
+"""Three places for the transfers of a schedule that says none, each one global order.
+
+A transfer is a single step of the order. Projected on the ranks it cannot deadlock, since all ranks
+then agree about what comes first.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from ..ir.costs import Costs
+from ..ir.needs import find_needs
+from ..ir.operations import Kind
+from ..ir.schedule import Schedule
+from ..ir.slots import Slots, find_slots
+from .plan import COMPUTE, RECEIVE, SEND, Plan, split
+from .transfers import Transfers, find_transfers
+from .transport import Transport
+
+__all__ = ["PLACEMENTS", "place_transfers"]
+
+PLACEMENTS = ("eager", "late", "event")
+
+
+def place_transfers(schedule: Schedule, placement: str, transport: Transport, costs: Costs) -> Plan:
+    """The plan of a schedule whose order can run.
+
+    ``eager``: a transfer follows its producer, in the order in which ranks that take turns get on, one
+    slot a turn (the rule of PyTorch's lowering). ``late``: like eager, each transfer then deferred to
+    just before its consumer, passing no other transfer of its queues. ``event``: the order of a
+    simulation under ``costs`` in which a transfer starts when its queues are free at both ends.
+    """
+    needs = find_needs(schedule)
+    slots, transfers = find_slots(schedule, needs), find_transfers(schedule)
+    outgoing = _outgoing(slots, transfers)
+    if placement == "event":
+        order = _event_order(schedule, slots, transfers, outgoing, transport, costs)
+    else:
+        order = _with_transfers(_turns(schedule, slots), outgoing)
+        if placement == "late":
+            order = _deferred(order, slots, transfers, transport)
+    return Plan(schedule, slots, transfers, order, np.arange(len(transfers)))
+
+
+def _outgoing(slots: Slots, transfers: Transfers) -> list[list[int]]:
+    """The transfers that every slot produces."""
+    found: list[list[int]] = [[] for _ in range(len(slots))]
+    for transfer, slot in enumerate(transfers.schedule.slot[transfers.producer].tolist()):
+        found[slot].append(transfer)
+    return found
+
+
+def _turns(schedule: Schedule, slots: Slots) -> list[int]:
+    """The slots in the order in which ranks that take turns run them, each one slot a turn if it can.
+
+    The last backward of a stage takes two turns more: PyTorch reduces its gradients and drops its
+    parameters there.
+    """
+    pauses = _reductions(schedule, slots)
+    offsets, sources = slots.needs.offsets.tolist(), slots.needs.sources.tolist()
+    bounds = slots.offsets.tolist()
+    done = bytearray(len(slots))
+    heads, ends, pausing = bounds[:-1], bounds[1:], [0] * schedule.ranks
+    order: list[int] = []
+    while len(order) < len(slots):
+        for rank, end in enumerate(ends):
+            slot = heads[rank]
+            if pausing[rank]:
+                pausing[rank] -= 1
+            elif slot < end and all(done[s] for s in sources[offsets[slot] : offsets[slot + 1]]):
+                done[slot] = 1
+                heads[rank] = slot + 1
+                order.append(slot)
+                pausing[rank] = pauses[slot]
+    return order
+
+
+def _reductions(schedule: Schedule, slots: Slots) -> list[int]:
+    """How many turns PyTorch spends after every slot; none where the schedule reduces its gradients itself."""
+    count = np.zeros(len(slots), dtype=np.int64)
+    if not np.any(schedule.kind == Kind.REDUCE_GRAD):
+        ends = np.flatnonzero(np.isin(schedule.kind, (Kind.B, Kind.W)))[::-1]
+        key = schedule.rank[ends].astype(np.int64) * schedule.stages + schedule.stage[ends]
+        _, last = np.unique(key, return_index=True)
+        np.add.at(count, schedule.slot[ends[last]], 2)
+    return [int(turns) for turns in count]
+
+
+def _with_transfers(slots: list[int], outgoing: list[list[int]]) -> np.ndarray:
+    """Every slot followed by the transfers it produces."""
+    steps = []
+    for slot in slots:
+        steps.append(slot * 3 + COMPUTE)
+        for transfer in outgoing[slot]:
+            steps += (transfer * 3 + SEND, transfer * 3 + RECEIVE)
+    return np.array(steps, dtype=np.int64)
+
+
+def _deferred(order: np.ndarray, slots: Slots, transfers: Transfers, transport: Transport) -> np.ndarray:
+    """Every transfer moved to just before its consumer, behind no later transfer of its queues."""
+    index, what = split(order)
+    place = np.empty(len(slots), dtype=np.int64)
+    computes = what == COMPUTE
+    place[index[computes]] = np.arange(int(computes.sum()))
+    needed = place[transfers.schedule.slot[transfers.consumer]].tolist()
+    sender, receiver = transfers.sender.tolist(), transfers.receiver.tolist()
+    ceiling: dict[tuple[int | str, ...], int] = {}
+    moved: list[tuple[int, int, int]] = []
+    sends = index[what == SEND].tolist()
+    for number in range(len(sends) - 1, -1, -1):
+        transfer = sends[number]
+        queues = _queues(transport, sender[transfer], receiver[transfer])
+        latest = min([needed[transfer], *(ceiling[queue] for queue in queues if queue in ceiling)])
+        ceiling.update(dict.fromkeys(queues, latest))
+        moved.append((latest, number, transfer))
+    steps: list[int] = []
+    later = iter(sorted(moved))
+    following = next(later, None)
+    for number, slot in enumerate(index[computes].tolist()):
+        while following is not None and following[0] <= number:
+            steps += (following[2] * 3 + SEND, following[2] * 3 + RECEIVE)
+            following = next(later, None)
+        steps.append(slot * 3 + COMPUTE)
+    return np.array(steps, dtype=np.int64)
+
+
+def _queues(transport: Transport, sender: int, receiver: int) -> tuple[tuple[int | str, ...], ...]:
+    """The queues that a transfer waits in, at both ends; for transports without any, those of `rank`."""
+    if not transport.rendezvous:
+        return (("s", sender), ("r", receiver))
+    ends = ((sender, receiver, True), (receiver, sender, False))
+    return tuple((rank, *transport.queue(rank, peer, sends)) for rank, peer, sends in ends)
+
+
+def _event_order(
+    schedule: Schedule,
+    slots: Slots,
+    transfers: Transfers,
+    outgoing: list[list[int]],
+    transport: Transport,
+    costs: Costs,
+) -> np.ndarray:
+    """Simulates slots and transfers as events; whatever can start first comes first in the order."""
+    return _Events(schedule, slots, transfers, outgoing, transport, costs).run()
+
+
+class _Events:
+    """A simulation in which no order of transfers is given: queues serve whoever is ready first."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        slots: Slots,
+        transfers: Transfers,
+        outgoing: list[list[int]],
+        transport: Transport,
+        costs: Costs,
+    ) -> None:
+        self._outgoing = outgoing
+        self._durations = costs.durations(schedule, slots).tolist()
+        self._latency = costs.latency
+        self._consumer = schedule.slot[transfers.consumer].tolist()
+        self._ends = list(zip(transfers.sender.tolist(), transfers.receiver.tolist(), strict=True))
+        self._transport = transport
+        self._rank_of = schedule.rank[slots.first[:-1]].tolist()
+        self._bounds = slots.offsets.tolist()
+        self._local, self._missing = self._waits(slots)
+        self._free_queue: dict[tuple[int | str, ...], float] = {}
+        self._events: list[tuple[float, int, int]] = []
+        self._steps: list[int] = []
+
+    def _waits(self, slots: Slots) -> tuple[list[list[int]], list[int]]:
+        """Who waits for a slot on its own rank, and how many needs of every slot are open.
+
+        A slot is also behind the one before it on its rank.
+        """
+        local: list[list[int]] = [[] for _ in range(len(slots))]
+        missing = [0] * len(slots)
+        needing = np.repeat(np.arange(len(slots)), np.diff(slots.needs.offsets)).tolist()
+        for slot, source in zip(needing, slots.needs.sources.tolist(), strict=True):
+            if self._rank_of[slot] == self._rank_of[source] and source != slot - 1:
+                local[source].append(slot)
+                missing[slot] += 1
+        for transfer in range(len(self._consumer)):
+            missing[self._consumer[transfer]] += 1
+        for start, end in zip(self._bounds, self._bounds[1:], strict=False):
+            for slot in range(start + 1, end):
+                local[slot - 1].append(slot)
+                missing[slot] += 1
+        return local, missing
+
+    def run(self) -> np.ndarray:
+        for start, end in zip(self._bounds, self._bounds[1:], strict=False):
+            if start < end and not self._missing[start]:
+                self._start(start, 0.0)
+        while self._events:
+            now, what, index = heapq.heappop(self._events)
+            if what == COMPUTE:
+                self._ended(index, now)
+            elif what == SEND:
+                self._move(index, now)
+            else:
+                self._met(self._consumer[index], now)
+        return np.array(self._steps, dtype=np.int64)
+
+    def _start(self, slot: int, now: float) -> None:
+        self._steps.append(slot * 3 + COMPUTE)
+        heapq.heappush(self._events, (now + self._durations[slot], COMPUTE, slot))
+
+    def _ended(self, slot: int, now: float) -> None:
+        for transfer in self._outgoing[slot]:
+            heapq.heappush(self._events, (now, SEND, transfer))
+        for waiting in self._local[slot]:
+            self._met(waiting, now)
+
+    def _move(self, transfer: int, now: float) -> None:
+        """Starts a transfer if its queues are free, else tries again when they are."""
+        queues = _queues(self._transport, *self._ends[transfer])
+        free = max(self._free_queue.get(queue, 0.0) for queue in queues)
+        if free > now:
+            heapq.heappush(self._events, (free, SEND, transfer))
+            return
+        self._steps += (transfer * 3 + SEND, transfer * 3 + RECEIVE)
+        end = now + self._latency
+        self._free_queue.update(dict.fromkeys(queues, end))
+        heapq.heappush(self._events, (end, RECEIVE, transfer))
+
+    def _met(self, slot: int, now: float) -> None:
+        self._missing[slot] -= 1
+        if not self._missing[slot]:
+            self._start(slot, now)

@@ -1,0 +1,138 @@
+"""The clock with transfers: queues at both ends, in the order of a plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..plan.plan import COMPUTE, RECEIVE, SEND, Plan
+from ..plan.transport import Transport
+
+__all__ = ["run_plan"]
+
+
+def run_plan(
+    plan: Plan, transport: Transport, durations: np.ndarray, latency: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start and cause of every slot of a plan on a transport, with ``durations`` per slot.
+
+    The cause is the slot whose end, directly or through transfers that waited, let a slot start; -1 for
+    none. Third come the start and end of every transfer, of shape (transfers, 2). One pass over the plan's
+    order, which respects everything a step waits for.
+    """
+    clock = _Clock(plan, transport, durations, latency)
+    for step in plan.order.tolist():
+        clock.run(step // 3, step % 3)
+    moved = np.array(clock.moved).reshape(-1, 2)
+    return np.array(clock.start), np.array(clock.cause, dtype=np.int64), moved
+
+
+class _Clock:
+    """When ranks and queues are free, and because of which slot; (time, slot) pairs throughout."""
+
+    def __init__(self, plan: Plan, transport: Transport, durations: np.ndarray, latency: float) -> None:
+        slots, transfers, schedule = plan.slots, plan.transfers, plan.schedule
+        self.start = [0.0] * len(slots)
+        self.cause = [-1] * len(slots)
+        self.moved = [(0.0, 0.0)] * len(transfers)
+        self._transport = transport
+        self._latency = latency
+        self._durations = durations.tolist()
+        self._end = [0.0] * len(slots)
+        self._rank_of = schedule.rank[slots.first[:-1]].tolist()
+        self._offsets, self._sources = slots.needs.offsets.tolist(), slots.needs.sources.tolist()
+        self._producer = schedule.slot[transfers.producer].tolist()
+        self._consumer = schedule.slot[transfers.consumer].tolist()
+        self._sender, self._receiver = transfers.sender.tolist(), transfers.receiver.tolist()
+        self._group = plan.group.tolist()
+        self._left = np.bincount(plan.group, minlength=len(transfers)).tolist()
+        self._members: dict[int, list[int]] = {}
+        self._free: list[tuple[float, int]] = [(0.0, -1)] * schedule.ranks
+        self._queue: dict[tuple[int, ...], tuple[float, int]] = {}
+        self._arrived: list[tuple[float, int]] = [(0.0, -1)] * len(slots)
+        self._sent: list[tuple[float, int]] = [(0.0, -1)] * len(transfers)
+        self._received: dict[tuple[int, int], list[tuple[float, int]]] = {}
+        self._count: dict[tuple[int, int], int] = {}
+
+    def run(self, index: int, what: int) -> None:
+        if what == COMPUTE:
+            self._compute(index)
+        elif not self._transport.rendezvous:
+            self._send(index) if what == SEND else self._receive(index)
+        elif what == RECEIVE:
+            self._meet(index)
+
+    def _compute(self, slot: int) -> None:
+        rank = self._rank_of[slot]
+        begin = max(self._free[rank], self._arrived[slot])
+        for source in self._sources[self._offsets[slot] : self._offsets[slot + 1]]:
+            if self._rank_of[source] == rank:
+                begin = max(begin, (self._end[source], source))
+        self.start[slot], self.cause[slot] = begin
+        self._end[slot] = begin[0] + self._durations[slot]
+        self._free[rank] = (self._end[slot], slot)
+
+    def _deliver(self, transfer: int, arrival: tuple[float, int]) -> None:
+        slot = self._consumer[transfer]
+        self._arrived[slot] = max(self._arrived[slot], arrival)
+
+    # --- a SEND that does not wait for its RECV ----------------------------------------------
+
+    def _send(self, transfer: int) -> None:
+        producer, sender = self._producer[transfer], self._sender[transfer]
+        begin = (self._end[producer], producer)
+        if self._transport.program_order:
+            begin = max(begin, self._free[sender])
+            pair = (sender, self._receiver[transfer])
+            number = self._count.get(pair, 0)
+            self._count[pair] = number + 1
+            if number >= self._transport.slots:
+                begin = max(begin, self._received[pair][number - self._transport.slots])
+            self._free[sender] = begin
+        self._sent[transfer] = begin
+
+    def _receive(self, transfer: int) -> None:
+        sent, because = self._sent[transfer]
+        arrival = (sent + self._latency, because)
+        if self._transport.program_order:
+            receiver = self._receiver[transfer]
+            arrival = max(arrival, self._free[receiver])
+            self._free[receiver] = arrival
+            self._received.setdefault((self._sender[transfer], receiver), []).append(arrival)
+        self.moved[transfer] = (sent, arrival[0])
+        self._deliver(transfer, arrival)
+
+    # --- rendezvous --------------------------------------------------------------------------
+
+    def _meet(self, transfer: int) -> None:
+        """Both ends of a transfer; the transfers of a group start once all of them can."""
+        group = self._group[transfer]
+        members = self._members.setdefault(group, [])
+        members.append(transfer)
+        self._left[group] -= 1
+        if self._left[group]:
+            return
+        begin = max(self._ready(member) for member in members)
+        end = (begin[0] + self._latency, begin[1])
+        for member in members:
+            for rank, peer, sends in self._ends(member):
+                if self._transport.program_order:
+                    self._free[rank] = end
+                else:
+                    self._queue[self._transport.queue(rank, peer, sends)] = end
+            self.moved[member] = (begin[0], end[0])
+            self._deliver(member, end)
+
+    def _ready(self, transfer: int) -> tuple[float, int]:
+        """When the producer has ended and both ends are free."""
+        producer = self._producer[transfer]
+        ready = (self._end[producer], producer)
+        for rank, peer, sends in self._ends(transfer):
+            if self._transport.program_order:
+                ready = max(ready, self._free[rank])
+            else:
+                ready = max(ready, self._queue.get(self._transport.queue(rank, peer, sends), (0.0, -1)))
+        return ready
+
+    def _ends(self, transfer: int) -> tuple[tuple[int, int, bool], tuple[int, int, bool]]:
+        sender, receiver = self._sender[transfer], self._receiver[transfer]
+        return (sender, receiver, True), (receiver, sender, False)
