@@ -10,6 +10,7 @@ CODES = MappingProxyType(
     {
         # Text
         "P001": "the file cannot be read",
+        "P002": "the file cannot be written",
         "P101": "the text does not follow the grammar",
         "P102": "nested too deeply",
         "P103": "the file is too large",
@@ -64,6 +65,8 @@ CODES = MappingProxyType(
         "P713": "a rank died",
         "P714": "there are not enough resources",
         "P715": "a part that is not installed",
+        # Other tools' files
+        "P901": "something the other format cannot say",
         # Drawing
         "P801": "a picture cannot be made",
     }

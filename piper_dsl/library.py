@@ -1,4 +1,4 @@
-"""Finding schedules: the standard library by name, files by path, standard input by ``-``."""
+"""Finding schedules: the standard library by name, .pipe and .csv files by path, standard input by ``-``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from .diagnostics import Diagnostic, PipeError, Source
 from .expand import DEFAULT_MAX_OPS, expand
 from .expand.names import did_you_mean
+from .interop import CSV_SUFFIX, read_csv
 from .ir.schedule import Schedule
 from .syntax import parse
 
@@ -60,4 +61,9 @@ def load(
 
     Parameters may also come as a mapping. Raises :class:`PipeError` with every finding.
     """
-    return expand(parse(read_source(name)), {**(parameters or {}), **named}, max_ops)
+    source, given = read_source(name), {**(parameters or {}), **named}
+    if source.name.endswith(CSV_SUFFIX):
+        if given:
+            raise PipeError(Diagnostic("P212", f"a CSV has no parameters, so none can be `{next(iter(given))}`"))
+        return read_csv(source)
+    return expand(parse(source), given, max_ops)

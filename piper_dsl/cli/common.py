@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,6 +41,7 @@ __all__ = [
     "loaded",
     "print_findings",
     "print_json",
+    "write_text",
 ]
 
 FINDINGS, USAGE = 1, 2
@@ -158,6 +160,15 @@ def findings_exit(findings: Iterable[Diagnostic]) -> typer.Exit:
     """Prints findings; the exit to raise."""
     print_findings(findings)
     return typer.Exit(FINDINGS)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file, making its folders. Raises PipeError (P002) where that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PipeError(Diagnostic("P002", f"cannot write {path}: {error.strerror}")) from error
 
 
 @contextmanager

@@ -12,6 +12,8 @@ import typer
 
 from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
+from ..interop import write_csv
+from ..interop.pipe_text import to_pipe
 from ..lower import Program
 from ..lower.binds import BindPlan, plan_binds
 from .common import (
@@ -23,9 +25,10 @@ from .common import (
     PlacementOption,
     TransportOption,
     check_names,
+    checked,
     console,
     errors,
-    loaded,
+    write_text,
 )
 
 
@@ -35,6 +38,8 @@ class CompileTarget(str, Enum):
     RAY_DAG = "ray-dag"
     PYTHON = "python"
     JSON = "json"
+    PIPE = "pipe"
+    TORCH_CSV = "torch-csv"
 
 
 def compile(
@@ -46,6 +51,7 @@ def compile(
     param: Parameters = None,
     transport: TransportOption = "buffered",
     placement: PlacementOption = "auto",
+    lossy: Annotated[bool, typer.Option("--lossy", help="Leave out what the target cannot say.")] = False,
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
@@ -53,19 +59,24 @@ def compile(
 
     ray-dag lists one bind for every operation, in the order they are made. python writes a script with
     those binds spelled out, which runs by itself. json writes the Program: one instruction list per rank.
+    pipe writes the operations of every rank as a .pipe file. torch-csv writes PyTorch's schedule CSV, which
+    has no optimizer steps: --lossy leaves them out.
 
     Example: piper-dsl compile 1f1b -p p=2 -p m=4 --target python -o train.py
     """
     from ..lower import lower
 
+    check_names(transport, placement)
     with errors():
-        check_names(transport, placement)
-        program = lower(loaded(file, param, max_ops), transport, placement)
-        text = _compiled(program, target, format)
+        schedule = checked(file, param, max_ops, transport, placement)
+        if target in (CompileTarget.PIPE, CompileTarget.TORCH_CSV):
+            text = to_pipe(schedule) if target is CompileTarget.PIPE else write_csv(schedule, lossy=lossy)
+        else:
+            text = _compiled(lower(schedule, transport, placement), target, format)
         if output is None:
             sys.stdout.write(text)
         else:
-            _write(output, text)
+            write_text(output, text)
             console().print(f"wrote {output}")
 
 
@@ -100,11 +111,3 @@ def _json(program: Program, plan: BindPlan) -> str:
         for bind in plan.binds
     ]
     return json.dumps({"name": program.name, "ranks": program.ranks, "binds": binds}, indent=2) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise PipeError(Diagnostic("P001", f"cannot write {path}: {error.strerror}")) from error

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ..diagnostics import Diagnostic, PipeError, Source
-from .common import FINDINGS, console, print_findings
+from ..diagnostics import PipeError
+from .common import FINDINGS, console, print_findings, write_text
 
 
 def fmt(
@@ -39,16 +39,9 @@ def _format(name: str, check: bool) -> bool:
             if check:
                 console().print(f"would reformat {name}")
                 return False
-            _write(name, source, text)
+            write_text(Path(name), text)
+            console().print(f"reformatted {name}")
     except PipeError as error:
         print_findings(error.diagnostics)
         return False
     return True
-
-
-def _write(name: str, source: Source, text: str) -> None:
-    try:
-        Path(name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise PipeError(Diagnostic("P001", f"cannot write {source.name}: {error.strerror}")) from error
-    console().print(f"reformatted {name}")

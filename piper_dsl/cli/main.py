@@ -7,6 +7,7 @@ import typer
 from .check import check
 from .compile import compile
 from .fmt import fmt
+from .import_ import import_schedule
 from .list import list_schedules, show
 from .run import run
 from .simulate import simulate
@@ -28,6 +29,7 @@ app.command("visualize")(visualize)
 app.command("compile")(compile)
 app.command("run")(run)
 app.command("fmt")(fmt)
+app.command("import")(import_schedule)
 app.command("list")(list_schedules)
 app.command("show")(show)
 
