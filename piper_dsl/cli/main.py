@@ -6,6 +6,7 @@ import typer
 
 from .check import check
 from .compile import compile
+from .explain import explain
 from .fmt import fmt
 from .import_ import import_schedule
 from .list import list_schedules, show
@@ -32,6 +33,7 @@ app.command("fmt")(fmt)
 app.command("import")(import_schedule)
 app.command("list")(list_schedules)
 app.command("show")(show)
+app.command("explain")(explain)
 
 
 def _version(value: bool) -> None:

@@ -98,7 +98,8 @@ class _Reader:
         self._source = source
 
     def rows(self) -> list[list[_Cell]]:
-        found, start = [], 0
+        found: list[list[_Cell]] = []
+        start = 0
         for number, line in enumerate(self._source.text.split("\n"), 1):
             if line.strip(" \r\t,") or found:
                 found.append(list(self._row(number, line, start)))
@@ -141,16 +142,15 @@ class _Reader:
 
 def _placement(source: Source, rows: list[list[_Cell]], stages: int, microbatches: int) -> Placement:
     """The rank of every stage: the row that computes it. Raises PipeError for a stage on two rows."""
-    first: dict[int, tuple[int, _Cell]] = {}
+    owner: dict[int, int] = {}
     for rank, row in enumerate(rows):
         for cell in row:
-            known, earlier = first.setdefault(cell.stage, (rank, cell))
+            known = owner.setdefault(cell.stage, rank)
             if known != rank:
-                message = (
-                    f"stage {cell.stage} is on row {known + 1} and on row {rank + 1}; PyTorch places it on one rank"
-                )
-                raise PipeError(Diagnostic("P403", message, Span(source, cell.start, cell.end)))
-    rank_of = np.array([first[stage][0] if stage in first else 0 for stage in range(stages)], dtype=np.int32)
+                message = f"stage {cell.stage} is on row {known + 1} and on row {rank + 1}"
+                help_ = "PyTorch's CSV has every stage on one rank; copies of a stage need a .pipe file"
+                raise PipeError(Diagnostic("P403", message, Span(source, cell.start, cell.end), help_))
+    rank_of = np.array([owner.get(stage, 0) for stage in range(stages)], dtype=np.int32)
     return Placement.by_stage(rank_of, len(rows), microbatches)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from lark import Token, Tree
@@ -15,6 +16,8 @@ from .literals import join_literals, read_literals
 
 LARGEST_INTEGER = 10**15
 """Integers of the language stay within ± this, so that 64-bit arithmetic is exact."""
+
+_COMMENT = re.compile(r"#[^\n]*")
 
 
 @v_args(meta=True)
@@ -66,10 +69,10 @@ class Builder(Transformer_NonRecursive[Token, t.File]):
         return t.Size(self._span(meta), str(children[0]), children[1])
 
     def place(self, meta: Meta, children: list[Any]) -> t.Statement:
-        first, second, *rule = children
-        if rule:
-            return t.PlaceRule(self._span(meta), self._word(first), second and self._word(second), rule[0])
-        return t.PlaceNamed(self._span(meta), self._word(second or first))
+        if len(children) == 1:
+            return t.PlaceNamed(self._span(meta), self._word(children[0]))
+        stage, microbatch, rank = children
+        return t.PlaceRule(self._span(meta), self._word(stage), microbatch and self._word(microbatch), rank)
 
     def edge(self, meta: Meta, children: list[Any]) -> t.Edge:
         return t.Edge(self._span(meta), *children)
@@ -88,6 +91,9 @@ class Builder(Transformer_NonRecursive[Token, t.File]):
         *numbers, body = children
         start, stop, step = numbers + [None] * (3 - len(numbers))
         last = numbers[-1]
+        if not body.span.end:  # an empty run: only its rank knows where it is
+            end = self._span(meta).end
+            body = t.Block(Span(self._source, end, end), ())
         selector = t.Range(Span(self._source, start.span.start, last.span.end), start, stop, step)
         return t.RankBody(self._span(meta), selector, body)
 
@@ -104,20 +110,24 @@ class Builder(Transformer_NonRecursive[Token, t.File]):
     def _statements(self, children: list[Any]) -> list[t.Statement]:
         statements: list[t.Statement] = []
         for child in children:
-            if isinstance(child, Token):
-                literals = self._literals(self._token_span(child))
-                # A comment splits what is one run to a reader.
-                if statements and isinstance(before := statements[-1], t.Literals):
-                    statements.pop()
-                    literals = join_literals(before, literals)
-                statements.append(literals)
+            # A comment splits what is one run to a reader.
+            if isinstance(child, t.Literals) and statements and isinstance(before := statements[-1], t.Literals):
+                statements[-1] = join_literals(before, child)
             elif isinstance(child, tuple):
                 statements.extend(child)
             else:
                 statements.append(child)
         return statements
 
-    def _literals(self, span: Span) -> t.Literals:
+    def literals(self, meta: Meta, children: list[Any]) -> t.Literals:
+        runs = [self._run(self._token_span(token)) for token in children]
+        first = runs[0]
+        for run in runs[1:]:
+            run.joined[0] = True
+            first = join_literals(first, run)
+        return first
+
+    def _run(self, span: Span) -> t.Literals:
         literals, oversized = read_literals(span)
         self.findings.extend(
             Diagnostic("P105", f"`{place.text}` has a number of more than 32 bits", place) for place in oversized
@@ -132,20 +142,21 @@ class Builder(Transformer_NonRecursive[Token, t.File]):
         return t.If(self._span(meta), condition, then, _as_block(otherwise))
 
     def let_if(self, meta: Meta, children: list[Any]) -> tuple[t.Let, t.If]:
-        name, (value, statement) = children
-        word = self._word(name)
-        span = Span(self._source, self._span(meta).start, value.span.end)
-        return t.Let(span, word, value), statement
+        name, (value, statement, end) = children
+        return t.Let(Span(self._source, self._span(meta).start, end), self._word(name), value), statement
 
-    def value_if(self, meta: Meta, children: list[Any]) -> tuple[t.Expression, t.If]:
+    def value_if(self, meta: Meta, children: list[Any]) -> tuple[t.Expression, t.If, int]:
+        """A value, the statement that follows it, and where the value ends."""
         if isinstance(children[-1], tuple):
-            then, condition, (otherwise, statement) = children
-            span = Span(self._source, then.span.start, otherwise.span.end)
-            return t.Conditional(span, then, condition, otherwise), statement
-        value, condition, block, otherwise = children
-        start = self._source.text.rindex("if", value.span.end, condition.span.start)
-        span = Span(self._source, start, self._span(meta).end)
-        return value, t.If(span, condition, block, _as_block(otherwise))
+            then, _, condition, (otherwise, statement, end) = children
+            span = Span(self._source, self._span(meta).start, end)
+            return t.Conditional(span, then, condition, otherwise), statement, end
+        value, word, condition, block, otherwise = children
+        start = self._token_span(word).start
+        statement = t.If(Span(self._source, start, self._span(meta).end), condition, block, _as_block(otherwise))
+        # Closing brackets belong to the value, and are no part of its node.
+        behind = _COMMENT.sub(lambda match: " " * len(match[0]), self._source.text[value.span.end : start])
+        return value, statement, value.span.end + len(behind.rstrip())
 
     def call_seq(self, meta: Meta, children: list[Any]) -> t.SequenceCall:
         return t.SequenceCall(self._span(meta), self._word(children[0]), children[1])

@@ -27,11 +27,14 @@ _STATEMENTS = frozenset(
 )
 _EXPRESSION = frozenset({"NUMBER", "NAME", "LPAR"})
 _OPERATION = frozenset({"KIND", "LITERALS"})
+_CONTINUATIONS = frozenset({"AMPERSAND", "AT", "LPAR"})
+"""What can go on after almost anything: only worth naming where nothing else can stand."""
 _OPERATORS = frozenset({"SUM", "PRODUCT", "COMPARE", "AND", "OR"})
 _WORDS = {
     "NAME": "a name",
     "STRING": 'a text in "quotes"',
     "NUMBER": "a number",
+    "LITERALS": "a literal operation such as 2F0",
     "KIND": "a kind of operation (F, B, I, W, …)",
     "$END": "the end of the file",
     "EQUAL": "`=`",
@@ -58,12 +61,16 @@ _WORDS = {
 _OPERATION_HELP = "an operation is written F[i], F[a:b] or, literally, 2F0 (stage 2, microbatch 0)"
 
 
-def explain_unexpected(source: Source, token: Token, automaton: InteractiveParser) -> Diagnostic:
-    """The finding for ``token``, at which the automaton cannot go on."""
+def explain_unexpected(source: Source, token: Token, automaton: InteractiveParser) -> tuple[Diagnostic, bool]:
+    """The finding for ``token``, at which the automaton cannot go on, and whether a name was wanted."""
+    accepted: set[str] = automaton.accepts()
+    return _explain(source, token, accepted), "NAME" in accepted and _is_keyword(token)
+
+
+def _explain(source: Source, token: Token, accepted: set[str]) -> Diagnostic:
     span = Span(source, token.start_pos or 0, token.end_pos or 0)
     if token.type == "$END":
         span = Span(source, len(source.text.rstrip()), len(source.text.rstrip()))
-    accepted: set[str] = automaton.accepts()
     if token.type == "MALFORMED":
         return Diagnostic("P104", f"`{token}` is not an operation", span, _OPERATION_HELP)
     if token.type == "BAD_STRING":
@@ -74,17 +81,11 @@ def explain_unexpected(source: Source, token: Token, automaton: InteractiveParse
         wish = "choose another name" if accepted == {"NAME"} else f"expected {_in_words(accepted)}"
         return Diagnostic("P101", f"`{token}` is a word of the language and cannot be a name", span, wish)
     found = "the end of the file" if token.type == "$END" else f"`{_shortened(token)}`"
-    help_ = _OPERATION_HELP if _previous_is_word(source, span) and "LPAR" in accepted else None
-    return Diagnostic("P101", f"expected {_in_words(accepted)}, found {found}", span, help_)
+    return Diagnostic("P101", f"expected {_in_words(accepted)}, found {found}", span)
 
 
 def _is_keyword(token: Token) -> bool:
     return token.type not in ("NAME", "LITERALS") and str(token).isidentifier()
-
-
-def _previous_is_word(source: Source, span: Span) -> bool:
-    before = source.text[: span.start].rstrip()
-    return bool(before) and (before[-1].isalnum() or before[-1] == "_")
 
 
 def _shortened(token: Token) -> str:
@@ -107,6 +108,8 @@ def _in_words(accepted: set[str]) -> str:
         operators = ["an operator"]
     else:
         operators = []
+    if words or left - _CONTINUATIONS:
+        left -= _CONTINUATIONS
     words += [_WORDS.get(name, f"`{name.lower()}`") for name in sorted(left, key=_order)] + operators
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 

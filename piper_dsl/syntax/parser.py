@@ -19,33 +19,34 @@ from .expected import explain_unexpected
 __all__ = ["lex", "parse"]
 
 MAX_DEPTH = 100
-"""Brackets, `else if` chains and nested conditionals may be this deep together."""
+"""Brackets may be this deep, and so may blocks, signs, conditionals and `else if` chains."""
 MAX_FINDINGS = 100
 MAX_CHARACTERS = 256 * 2**20
 
-_RESUME = frozenset(
+_TOP = frozenset(
     {
-        "SCHEDULE",
-        "PARAM",
-        "LET",
-        "FN",
-        "SEQ",
-        "REQUIRE",
-        "RANKS",
-        "MICROBATCHES",
-        "STAGES",
-        "PLACE",
-        "EDGE",
-        "TIE",
-        "COST",
-        "RANK",
-        "FOR",
-        "RBRACE",
         "$END",
+        "COST",
+        "EDGE",
+        "FN",
+        "MICROBATCHES",
+        "PARAM",
+        "PLACE",
+        "RANK",
+        "RANKS",
+        "REQUIRE",
+        "SCHEDULE",
+        "SEQ",
+        "STAGES",
+        "TIE",
     }
 )
+"""What starts a statement at the top, and only there: parsing always resumes at these."""
+_INNER = frozenset({"FOR", "LET", "RBRACE"})
+"""What starts or ends a statement of a body too: parsing resumes at these outside of skipped blocks."""
+_FIRST = frozenset({"KIND", "LITERALS", "NAME", "UNDERSCORE", "IF"})
+"""What may start a statement, but mostly stands inside one: only behind a block that was skipped."""
 _OPENING, _CLOSING = frozenset({"LBRACE", "LPAR", "LSQB"}), frozenset({"RBRACE", "RPAR", "RSQB"})
-_DEEPENING = frozenset({"IF", "ELSE", "NOT"})
 
 
 class _StrayTokens:
@@ -93,6 +94,8 @@ def parse(source: Source) -> t.File:
     parsed, findings = _Recovery(source).run()
     if parsed is None:
         raise PipeError(*in_source_order(findings))
+    if deep := _deepest(source, parsed):
+        raise PipeError(*in_source_order([*findings, deep]))
     file, numbers = build(source, parsed)
     if findings or numbers:
         raise PipeError(*in_source_order([*findings, *numbers]))
@@ -107,17 +110,17 @@ class _Recovery:
         self._findings: list[Diagnostic] = []
         self._automaton: InteractiveParser = _lark().parse_interactive(source.text)
         self._skipping = False
+        self._skipped_depth = 0
+        self._block_skipped = False
 
     def run(self) -> tuple[Tree[Token] | None, list[Diagnostic]]:
         """The tree of what parsed (None where nothing can be said) and the syntax errors."""
-        depth, bonus = 0, 0
+        depth = 0
+        result = None
         for token in self._tokens():
             depth += (token.type in _OPENING) - (token.type in _CLOSING)
-            bonus = bonus + 1 if token.type in _DEEPENING else 0 if token.type in _RESUME else bonus
-            if depth + bonus > MAX_DEPTH:
-                message = f"nested more than {MAX_DEPTH} deep"
-                self._report(Diagnostic("P102", message, self._span(token), "give parts of it a name with `let`"))
-                return None, self._findings
+            if depth > MAX_DEPTH:
+                return None, [*self._findings, too_deep(self._span(token))]
             result = self._feed(token)
             if len(self._findings) >= MAX_FINDINGS:
                 return None, self._findings
@@ -132,35 +135,67 @@ class _Recovery:
         yield Token.new_borrow_pos("$END", "", last) if last else Token("$END", "", end, 1, 1, 1, 1, end)
 
     def _feed(self, token: Token) -> Any:
-        if self._skipping and not self._resume_at(token):
-            return None
+        if self._skipping:
+            return self._skip(token)
+        state = self._automaton.parser_state
+        states, values = state.state_stack.copy(), state.value_stack.copy()
         try:
             return self._automaton.feed_token(token)
         except UnexpectedToken:
-            self._report(explain_unexpected(self._source, token, self._automaton))
-            self._skipping = True
-            if self._resume_at(token):
-                return self._automaton.feed_token(token)
-            return None
-
-    def _report(self, finding: Diagnostic) -> None:
-        self._findings.append(finding)
+            # The automaton may have reduced before it stopped; what could have stood here it knew before.
+            state.state_stack[:], state.value_stack[:] = states, values
+            finding, name_wanted = explain_unexpected(self._source, token, self._automaton)
+            self._findings.append(finding)
+        if name_wanted:
+            # A keyword in the place of a name is read as the name it was meant to be.
+            return self._automaton.feed_token(Token.new_borrow_pos("NAME", str(token), token))
+        self._skipping, self._skipped_depth, self._block_skipped = True, 0, False
+        return self._skip(token)
 
     def _span(self, token: Token) -> Span:
         return Span(self._source, token.start_pos or 0, token.end_pos or 0)
 
-    def _resume_at(self, token: Token) -> bool:
-        """Drops the unfinished statement if a new one starts (or a block ends) at ``token``."""
-        if token.type not in _RESUME:
-            return False
-        states = self._automaton.parser_state.state_stack
-        actions = self._automaton.parser_state.parse_conf.parse_table.states
-        keep = len(states)
-        while keep and token.type not in actions[states[keep - 1]]:
-            keep -= 1
-        if not keep:
-            return False
-        del states[keep:]
-        del self._automaton.parser_state.value_stack[keep - 1 :]
-        self._skipping = False
-        return True
+    def _skip(self, token: Token) -> Any:
+        """Passes over a token of a statement that does not parse, or resumes at it."""
+        if token.type in _TOP or (not self._skipped_depth and token.type in _INNER):
+            return self._resume(token)
+        if self._block_skipped and not self._skipped_depth and token.type in _FIRST:
+            return self._resume(token)
+        if token.type == "LBRACE":
+            self._skipped_depth += 1
+        elif token.type == "RBRACE":
+            self._skipped_depth -= 1
+            self._block_skipped = True
+        return None
+
+    def _resume(self, token: Token) -> Any:
+        """Drops as little of the unfinished statement as lets the automaton take ``token``."""
+        state = self._automaton.parser_state
+        for keep in range(len(state.state_stack), 0, -1):
+            attempt = self._automaton.copy(deepcopy_values=False)
+            del attempt.parser_state.state_stack[keep:]
+            del attempt.parser_state.value_stack[keep - 1 :]
+            try:
+                result = attempt.feed_token(token)
+            except UnexpectedToken:
+                continue
+            self._automaton = attempt
+            self._skipping = False
+            return result
+        return None
+
+
+def too_deep(span: Span) -> Diagnostic:
+    """The finding about nesting beyond :data:`MAX_DEPTH`."""
+    return Diagnostic("P102", f"nested more than {MAX_DEPTH} deep", span, "give parts of it a name with `let`")
+
+
+def _deepest(source: Source, parsed: Tree[Token]) -> Diagnostic | None:
+    """A finding where a tree is too deep to be walked, at the first node that is."""
+    level: list[Tree[Token]] = [parsed]
+    for _ in range(2 * MAX_DEPTH + 20):  # a block in a block is two nodes
+        level = [child for node in level for child in node.children if isinstance(child, Tree)]
+        if not level:
+            return None
+    meta = level[0].meta
+    return too_deep(Span(source, getattr(meta, "start_pos", 0), getattr(meta, "end_pos", 0)))

@@ -275,7 +275,7 @@ class _Machine:
 
     def run(self) -> None:
         """Takes steps until none is possible."""
-        while any([self._step(entry) for entry in self._unfinished()]):
+        while sum(self._step(entry) for entry in self._unfinished()):
             pass
 
     def _unfinished(self) -> Iterator[_Entry]:
@@ -289,7 +289,7 @@ class _Machine:
             return self._compute(entry, entry.action)
         if not self._started(entry):
             return False
-        return any([self._transfer(entry, member) for member in [*entry.open]])
+        return sum(self._transfer(entry, member) for member in [*entry.open]) > 0
 
     def _at_turn(self, entry: _Entry) -> bool:
         return all(self._queues[entry.rank][queue][0] is entry for queue in entry.queues)
