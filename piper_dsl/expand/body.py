@@ -73,8 +73,13 @@ class BodyExpander:
         raise AssertionError(statement)
 
     def _let(self, statement: t.Let, frame: Frame) -> Rows:
-        frame.values[statement.name.text] = None
-        frame.values[statement.name.text] = self._evaluator.evaluate(statement.value, frame)
+        name = statement.name.text
+        try:
+            value: Value | None = self._evaluator.evaluate(statement.value, frame)
+        except (EvaluationError, Poisoned):
+            frame.values[name] = None
+            raise
+        frame.values[name] = value
         return Rows.merged([])
 
     def _for(self, statement: t.For, frame: Frame) -> Rows:
@@ -108,7 +113,8 @@ class BodyExpander:
             context = self._evaluator.contexts.add(parameter.text, context, spread)
         inner = frame.called(self._evaluator.root, values)
         inner.context = context
-        return self.block(sequence.body, inner)
+        with self._evaluator.nested(statement.span):
+            return self.block(sequence.body, inner)
 
     def _range(self, range_: t.Range, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
         """The lanes, repeated, and the numbers of a range in each, in order."""
@@ -122,7 +128,7 @@ class BodyExpander:
         self._evaluator.fail_where(frame, step == 0, "P203", "a range cannot have step 0", span)
         starts, stops, steps = (np.broadcast_to(value, frame.count) for value in (start, stop, step))
         counts = np.maximum(0, -((starts - stops) // steps))
-        self._spend(int(counts.sum()), range_.span)
+        self._spend(sum(counts.tolist()), range_.span)
         index = np.repeat(np.arange(frame.count), counts)
         within = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
         return index, starts[index] + steps[index] * within

@@ -12,6 +12,7 @@ from ..ir.graph import StageGraph
 from ..ir.operations import Kind
 from ..ir.placement import Placement, loop_ranks, vee_ranks
 from ..syntax import tree as t
+from ..syntax.builder import LARGEST_INTEGER
 from .evaluate import EvaluationError, Evaluator, Poisoned
 from .frame import Contexts, Frame, lane
 from .names import did_you_mean
@@ -41,10 +42,16 @@ def root_frame(file: t.File, overrides: Mapping[str, int], evaluator: Evaluator)
     findings: list[Diagnostic] = []
     for statement in file.statements:
         if isinstance(statement, t.Param) and statement.name.text in overrides:
-            evaluator.root.values[statement.name.text] = overrides[statement.name.text]
+            value = overrides[statement.name.text]
+            evaluator.root.values[statement.name.text] = value if abs(value) <= LARGEST_INTEGER else None
+            if abs(value) > LARGEST_INTEGER:
+                message = (
+                    f"`{statement.name.text}` is given as {value}, beyond the range of integers, ±{LARGEST_INTEGER:,}"
+                )
+                findings.append(Diagnostic("P204", message, statement.name.span))
         elif isinstance(statement, t.Param | t.Let):
-            value = statement.default if isinstance(statement, t.Param) else statement.value
-            evaluator.root.values[statement.name.text] = _scalar(value, evaluator, findings)
+            node = statement.default if isinstance(statement, t.Param) else statement.value
+            evaluator.root.values[statement.name.text] = _scalar(node, evaluator, findings)
     return findings
 
 
@@ -60,6 +67,7 @@ def read_declarations(file: t.File, overrides: Mapping[str, int], evaluator: Eva
     result.findings += root_frame(file, overrides, evaluator)
     root = evaluator.root.values
     result.parameters = {name: value for name in params if isinstance(value := root[name], int)}
+    reader.name()
     reader.sizes(max_ops)
     if all(size in result.sizes for size in _SIZES):
         reader.place()
@@ -105,6 +113,12 @@ class _Reader:
 
     def _scalar(self, node: t.Expression) -> int | None:
         return _scalar(node, self._evaluator, self.result.findings)
+
+    def name(self) -> None:
+        names = [s for s in self._file.statements if isinstance(s, t.ScheduleName)]
+        for second in names[1:]:
+            first = Related("first said here", names[0].span)
+            self._report("P202", "the name of the schedule is said twice", second.span, None, first)
 
     # --- sizes -------------------------------------------------------------------------------
 
@@ -173,7 +187,7 @@ class _Reader:
         numbers = {statement.stage.text: grid[0].ravel()}
         if statement.microbatch:
             numbers[statement.microbatch.text] = grid[1].ravel()
-        value = self._in_lanes(statement.rank, numbers)
+        value = self._in_lanes(statement.rank, numbers, grid[0].size)
         if value is None:
             return
         rank_of = np.broadcast_to(value, grid[0].size)
@@ -187,10 +201,9 @@ class _Reader:
         table = np.broadcast_to(rank_of.reshape(grid[0].shape), (stages, microbatches))
         self.result.placement = Placement(table.astype(np.int32), ranks)
 
-    def _in_lanes(self, node: t.Expression, numbers: dict[str, np.ndarray]) -> np.ndarray | int | None:
-        """The value of an expression for every combination of the numbers; None if it has none."""
+    def _in_lanes(self, node: t.Expression, numbers: dict[str, np.ndarray], count: int) -> np.ndarray | int | None:
+        """The value of an expression for every one of ``count`` combinations of the numbers; None if it has none."""
         evaluator = self._evaluator
-        count = len(next(iter(numbers.values())))
         context = np.full(count, -1)
         for name, column in numbers.items():
             context = evaluator.contexts.add(name, context, column)
@@ -251,19 +264,23 @@ class _Reader:
             if isinstance(statement, t.CostLine):
                 self._cost(statement, stages)
 
+    def _defined_above(self, name: t.Name) -> bool:
+        defined = (s.name for s in self._file.statements if isinstance(s, t.Param | t.Let))
+        return any(word.text == name.text and word.span.start < name.span.start for word in defined)
+
     def _cost(self, statement: t.CostLine, stages: int) -> None:
         every = np.arange(stages)
         chosen: np.ndarray | list[int] = every
-        numbers: dict[str, np.ndarray] = {"": every}
+        numbers: dict[str, np.ndarray] = {}
         at = statement.stage
-        if isinstance(at, t.Name) and not self._evaluator.root.knows(at.text):
+        if isinstance(at, t.Name) and not self._defined_above(at):
             numbers = {at.text: every}
         elif at is not None:
             stage = self._stage(at)
             if stage is None:
                 return
             chosen = [stage]
-        value = self._in_lanes(statement.value, numbers)
+        value = self._in_lanes(statement.value, numbers, stages)
         if value is None:
             return
         if np.any(np.asarray(value) < 0):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +17,9 @@ __all__ = ["BUILTINS", "EvaluationError", "Evaluator", "Poisoned"]
 
 MAX_STEPS = 1_000_000
 """Expressions and statements evaluated for one file; what calls itself in a fan would never end."""
+
+MAX_CALLS = 64
+"""Functions and sequences may call one another this deep."""
 
 BUILTINS = ("abs", "max", "min", "stage")
 """Functions every file knows."""
@@ -44,12 +49,26 @@ class Evaluator:
         self.owned: tuple[tuple[int, ...], ...] | None = None
         self._functions = functions
         self._steps = 0
+        self._depth = 0
 
     def tick(self, span: Span) -> None:
         """Counts a step; raises :class:`EvaluationError` when the file takes too many."""
         self._steps += 1
+        if self._steps > MAX_STEPS + 1:
+            raise Poisoned  # said once
         if self._steps > MAX_STEPS:
             raise EvaluationError(Diagnostic("P208", f"the file takes more than {MAX_STEPS:,} steps to expand", span))
+
+    @contextmanager
+    def nested(self, span: Span) -> Iterator[None]:
+        """One call inside another; raises :class:`EvaluationError` where calls go too deep."""
+        self._depth += 1
+        try:
+            if self._depth > MAX_CALLS:
+                raise EvaluationError(Diagnostic("P102", f"calls nested more than {MAX_CALLS} deep", span))
+            yield
+        finally:
+            self._depth -= 1
 
     def fail(self, frame: Frame, where: int, code: str, message: str, span: Span, help: str | None = None) -> None:
         """Raises the finding for one lane, with the values of the variables there."""
@@ -119,12 +138,15 @@ class Evaluator:
         self.fail_where(frame, too_large, "P204", message, node.span)
 
     def _compare(self, node: t.Compare, frame: Frame) -> Value:
-        values = [self.evaluate(operand, frame) for operand in node.operands]
-        links = zip(node.operators, values, values[1:], strict=False)
-        result: Value = 1
-        for operator, left, right in links:
-            result &= _as_number(_COMPARISONS[operator.text](left, right))
-        return result
+        """A chain, link by link: what follows a link that does not hold is not evaluated there."""
+        left = self.evaluate(node.operands[0], frame)
+        right = self.evaluate(node.operands[1], frame)
+        compare = _COMPARISONS[node.operators[0].text]
+        result = _as_number(compare(left, right))
+        if len(node.operands) == 2:
+            return result
+        rest = replace(node, operands=node.operands[1:], operators=node.operators[1:])
+        return self._undecided(result != 0, rest, result, frame)
 
     def _logic(self, node: t.Logic, frame: Frame) -> Value:
         result = self._truth(node.operands[0], frame)
@@ -162,7 +184,9 @@ class Evaluator:
         name = node.function.text
         if function := self._functions.get(name):
             names = (parameter.text for parameter in function.parameters)
-            return self.evaluate(function.value, frame.called(self.root, dict(zip(names, arguments, strict=True))))
+            called = frame.called(self.root, dict(zip(names, arguments, strict=True)))
+            with self.nested(node.span):
+                return self.evaluate(function.value, called)
         if name == "stage":
             return self._stage(node, arguments[0], frame)
         if name == "abs":

@@ -66,7 +66,8 @@ class _Bodies:
         except TooManyOperations as stop:
             message = f"the schedule grows beyond {self._max_ops:,} operations here"
             self._findings.append(Diagnostic("P208", message, stop.span, "raise the limit with `--max-ops`"))
-        self._missing_bodies()
+        else:
+            self._missing_bodies()
         findings = {(d.code, d.span): d for d in self._findings + self._expander.findings}
         if findings:
             raise PipeError(*in_source_order(findings.values()))

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from .graph import StageGraph
-from .operations import Kind, Operation
+from .operations import PER_MICROBATCH, Kind, Operation
 from .origin import Origin
 from .placement import Placement
 
@@ -51,8 +51,9 @@ class Schedule:
 
     def operation(self, index: int) -> Operation:
         """The key of an operation by its index in the arrays."""
-        microbatch = int(self.microbatch[index])
-        return Operation(Kind(int(self.kind[index])), int(self.stage[index]), microbatch if microbatch >= 0 else None)
+        kind = Kind(int(self.kind[index]))
+        microbatch = int(self.microbatch[index]) if kind in PER_MICROBATCH else None
+        return Operation(kind, int(self.stage[index]), microbatch)
 
     @cached_property
     def rank(self) -> np.ndarray:

@@ -137,7 +137,7 @@ def schedules(
     any positive number up to about 40 stages and microbatches: beyond, the text nests too deep.
     """
     ranks = draw(st.integers(1, max_ranks))
-    stages = draw(st.integers(1, max_stages))
+    stages = draw(st.integers(1, max_stages) | st.sampled_from(range(1, max_stages + 1)[ranks - 1 :: ranks] or [1]))
     microbatches = draw(st.integers(1, max_microbatches))
     evaluates = forward_only and draw(st.sampled_from([False] * 7 + [True]))
     kinds: list[tuple[Kind, ...]] = [()] if evaluates else [(Kind.B,), (Kind.I, Kind.W)] if split else [(Kind.B,)]
@@ -171,8 +171,8 @@ def _tables(draw: st.DrawFn, stages: int, microbatches: int, cell: st.SearchStra
 def _placements(
     draw: st.DrawFn, ranks: int, stages: int, microbatches: int, *, copies: bool
 ) -> tuple[tuple[int, ...], ...]:
-    rules = ["loop", "vee", "stage", "cell"] if copies else ["loop", "vee", "stage"]
-    rule = draw(st.sampled_from([rule for rule in rules if rule != "vee" or stages % ranks == 0]))
+    folds = stages % ranks == 0 and stages > ranks > 1
+    rule = draw(st.sampled_from(["loop", *["vee"][:folds], "stage", *["cell"][:copies]]))
     any_rank = st.integers(0, ranks - 1)
     if rule == "cell":
         return tuple(tuple(draw(any_rank) for _ in range(microbatches)) for _ in range(stages))

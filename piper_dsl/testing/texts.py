@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from hypothesis import strategies as st
@@ -155,6 +156,7 @@ class _Writer:
             self._run_item,
             self._run_item,
             lambda: ["let", self._name(), "=", *self.expression()],
+            lambda: ["let", self._name(), "=", *self.expression(), *self._if(depth)],
             lambda: [self._name(), "(", *self._list(lambda: self.expression(depth=1), 0, 2), ")"],
             lambda: ["for", self._name(), "in", *self._range(), *self._block(depth - 1)],
             lambda: self._if(depth),
@@ -261,7 +263,7 @@ _NESTING = [
 
 def broken_text() -> st.SearchStrategy[str]:
     """Texts of which nothing is known: soups of characters and of words, files of the library and of
-    :func:`source_text` with pieces cut, moved, repeated or replaced, and deep nesting.
+    :func:`source_text` with words and pieces cut, doubled or replaced, and deep nesting.
     """
     words = st.lists(st.sampled_from(_WORDS), max_size=40)
     soup = st.tuples(words, st.sampled_from(["", " "])).map(lambda drawn: drawn[1].join(drawn[0]))
@@ -276,18 +278,25 @@ def _library_text(draw: st.DrawFn) -> str:
 
 @st.composite
 def _damaged(draw: st.DrawFn, texts: st.SearchStrategy[str]) -> str:
+    """Up to three words replaced, or pieces of up to 12 characters cut, replaced or doubled."""
     text = draw(texts)
+    word = st.sampled_from(_WORDS)
     for _ in range(draw(st.integers(1, 3))):
-        start = draw(st.integers(0, len(text)))
-        end = min(len(text), start + draw(st.integers(0, 12)))
-        piece = draw(st.one_of(st.just(""), st.sampled_from(_WORDS), st.just(text[start:end] * 2)))
+        spans = [match.span() for match in re.finditer(r"\w+", text)]
+        if spans and draw(st.booleans()):
+            start, end = draw(st.sampled_from(spans))
+            piece = draw(word)
+        else:
+            start = draw(st.integers(0, len(text)))
+            end = min(len(text), start + draw(st.integers(0, 12)))
+            piece = draw(st.one_of(st.just(""), word, st.just(text[start:end] * 2)))
         text = text[:start] + piece + text[end:]
     return text
 
 
 @st.composite
 def _nested(draw: st.DrawFn) -> str:
-    """Something opened, signed or chained up to a few thousand times, where a value or operation stands."""
+    """Something opened, signed or chained up to a thousand times, where a value or operation stands."""
     before = draw(st.sampled_from(["let x = ", "ranks 1 microbatches 1 rank 0 { ", "require ", ""]))
-    opened = draw(st.sampled_from(_NESTING)) * draw(st.sampled_from([1, 10, 99, 101, 1000, 3000]))
+    opened = draw(st.sampled_from(_NESTING)) * draw(st.sampled_from([1, 10, 99, 101, 1000]))
     return before + opened + draw(st.sampled_from(["", "1", "{ }", "F0 } }", "1 ranks 1 microbatches 1 rank 0: F0"]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -15,10 +17,14 @@ LIMIT = 90
 
 @pytest.fixture(scope="session")
 def ray_instance() -> Iterator[None]:
-    """Eight CPUs, whatever the machine has: ranks of tests mostly wait."""
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
+    """Eight CPUs and no GPU, whatever the machine has: ranks of tests mostly wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Actors import the stages of these tests by name.
+        path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+        patch.setenv("PYTHONPATH", path)
+        ray.init(num_cpus=8, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield
+        ray.shutdown()
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ def cases(draw: st.DrawFn) -> Case:
     schedule = piper.load(name, p=p, m=m)
     stages, m = schedule.stages, schedule.microbatches
     lines = [f"ranks {p}", f"microbatches {m}", f"stages {stages}"]
-    recomputed = [draw(st.booleans()) for _ in range(stages)]
+    recomputed = draw(st.sets(st.tuples(st.integers(0, stages - 1), st.integers(0, m - 1))))
     for rank in range(p):
         tokens = _varied(draw, [str(o) for o in schedule.row(rank) if o.kind is not piper.Kind.OPT], recomputed)
         lines.append(f"rank {rank}: {' '.join(tokens)}")
@@ -53,7 +53,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case("\n".join(lines) + "\n", kinds, draw(st.integers(1, 2)), draw(st.integers(0, 99)))
 
 
-def _varied(draw: st.DrawFn, tokens: list[str], recomputed: list[bool]) -> list[str]:
+def _varied(draw: st.DrawFn, tokens: list[str], recomputed: set[tuple[int, int]]) -> list[str]:
     """The row with each backward whole (B) or in halves (I, and W now or later), maybe after an R."""
     row: list[str] = []
     later: list[str] = []
@@ -63,7 +63,7 @@ def _varied(draw: st.DrawFn, tokens: list[str], recomputed: list[bool]) -> list[
         if kind == "W":
             continue
         if kind in "BI":
-            if recomputed[int(stage)]:
+            if (int(stage), int(microbatch)) in recomputed:
                 row.append(f"{stage}R{microbatch}")
             form = draw(st.sampled_from(["whole", "halves", "late"]))
             row.append(f"{stage}{'B' if form == 'whole' else 'I'}{microbatch}")

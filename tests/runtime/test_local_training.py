@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 
 import pytest
 import torch
-from runtime_models import WIDTH, Bare, Dense, Frozen, first_and_last, mixed, mixed_batch, sgd
+from runtime_models import WIDTH, Bare, Dense, Frozen, TwoBiases, first_and_last, mixed, mixed_batch, sgd
 from runtime_reference import (
     EXACT,
     SINGLE,
@@ -106,6 +107,18 @@ def test_gradients_of_a_schedule_without_optimizer(text: str) -> None:
             assert operations(pipeline) == rows(pipeline.schedule)
             assert pipeline.held() == [0, 0]
         assert_close(pipeline.state_dict(), {s: one.state_dict() for s, one in enumerate(mixed(2))}, 0.0)
+
+
+@pytest.mark.parametrize("backward", ["B[i]", "I[i] W[i]"])
+def test_parameters_whose_gradients_are_one_tensor(backward: str) -> None:
+    torch.manual_seed(0)
+    stages = [TwoBiases().double(), TwoBiases().double()]
+    batch = torch.randn(2, 4, WIDTH, dtype=torch.float64).unbind()
+    losses, gradients = whole_gradients(stages, first_and_last, [batch])
+    schedule = written(f"ranks 2\nmicrobatches 4\nrank r {{ for i in 0:4 {{ F[i] {backward} }} }}")
+    with piper.Pipeline(stages, schedule, loss_fn=first_and_last) as pipeline:
+        assert pipeline.step(*batch) == close(losses[0], EXACT)
+        assert_close(pipeline.gradients(), gradients, EXACT)
 
 
 VEE = {
@@ -227,6 +240,6 @@ def test_the_operations_are_timed() -> None:
         report = pipeline.last
     for row in report.operations:
         assert all(one.start <= one.end for one in row)
-        assert all(one.end <= other.start for one, other in zip(row, row[1:], strict=False))
+        assert all(one.end <= other.start for one, other in pairwise(row))
     busy = max(sum(one.end - one.start for one in row) for row in report.operations)
     assert 0 < busy <= report.makespan <= report.seconds

@@ -102,8 +102,7 @@ PLACES = [
     ("Number", "3"),
     (
         "RankBody",
-        "rank r { if r { s(r) } else if k { OPT@stage(0) & W[1] } else { }"
-        " for i in 0:2 { let j = i 0F0 & 1B2 } }",
+        "rank r { if r { s(r) } else if k { OPT@stage(0) & W[1] } else { } for i in 0:2 { let j = i 0F0 & 1B2 } }",
     ),
     ("Range", "r"),
     ("Name", "r"),

@@ -118,12 +118,26 @@ def test_a_file_without_statements_parses(text: str) -> None:
 
 def test_layout_and_comments_carry_no_meaning(schedule) -> None:
     text = "ranks 2 microbatches 1 rank r { F[0:1] if r { B[0] } else { B[0] } OPT }"
-    spread = text.replace(" ", "\n  # a comment with { braces } and \"quotes\n\t")
+    spread = text.replace(" ", '\n  # a comment with { braces } and "quotes\n\t')
     assert [schedule(spread).row(r) for r in (0, 1)] == [schedule(text).row(r) for r in (0, 1)]
 
 
 def test_names_may_begin_like_keywords_and_kinds() -> None:
-    names = ["ranks_", "iffy", "format", "into", "onto", "notes", "order", "android", "Fx", "F_0", "OPTIMAL", "_x", "R_"]
+    names = [
+        "ranks_",
+        "iffy",
+        "format",
+        "into",
+        "onto",
+        "notes",
+        "order",
+        "android",
+        "Fx",
+        "F_0",
+        "OPTIMAL",
+        "_x",
+        "R_",
+    ]
     statements = parse(Source("t.pipe", "\n".join(f"let {name} = 1" for name in names))).statements
     assert [s.name.text for s in statements if isinstance(s, t.Let)] == names
 

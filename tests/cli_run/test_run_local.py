@@ -1,0 +1,112 @@
+"""piper-dsl run on target local: the report, and models of the user's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import Result
+
+Invoke = Callable[..., Result]
+
+MINE = '''
+"""A model of one's own: stages(n), batches(n), loss."""
+
+import torch
+from torch import nn
+
+
+def stages(count):
+    return [nn.Linear(5, 5) for _ in range(count)]
+
+
+def batches(size):
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(4):
+        yield torch.randn(2, size, 5, generator=generator).unbind()
+
+
+def loss(found, wanted):
+    return nn.functional.mse_loss(found, wanted)
+'''
+
+SMALL = ("-p", "p=2", "-p", "m=4", "--target", "local")
+OWN = ("--model", "mine:stages", "--data", "mine:batches", "--loss", "mine:loss")
+
+
+def _reference(seed: int, count: int, steps: int, size: int, rate: float) -> list[float]:
+    """The losses of the model of MINE, trained whole."""
+    names: dict[str, Callable] = {}
+    exec(MINE, names)
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(*names["stages"](count))
+    optimizer = torch.optim.AdamW(model.parameters(), rate)
+    losses = []
+    for _, (x, y) in zip(range(steps), names["batches"](size), strict=False):
+        loss = names["loss"](model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def test_the_demo_trains_and_agrees_with_one_process(invoke: Invoke) -> None:
+    result = invoke("run", "1f1b", *SMALL, "--steps", "3", "--compare")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0] == "1F1B on local, 3 steps"
+    first, _, last = re.fullmatch(r"loss +(\d\.\d{4}) (\S{3}) (\d\.\d{4})", lines[1]).groups()
+    assert 5.0 < float(first) < 6.0  # about log(256) nats per byte before training
+    assert float(last) < float(first)
+    assert lines[2].split() == ["1", first, lines[2].split()[2], last]
+    difference = re.search(r"largest difference of losses to one process: (\S+)", result.stdout)
+    assert float(difference[1]) < 1e-4
+
+
+def test_json_reports_losses_times_and_the_difference(invoke: Invoke) -> None:
+    result = invoke("run", "1f1b", *SMALL, "--steps", "4", "--compare", "--format", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert sorted(document) == ["largest_difference", "losses", "schedule", "seconds", "target"]
+    assert (document["schedule"], document["target"]) == ("1F1B", "local")
+    assert len(document["losses"]) == 4
+    assert document["losses"][-1] < document["losses"][0]
+    assert 0 <= document["largest_difference"] < 1e-4
+    assert document["seconds"] is not None
+    assert all(value > 0 for value in document["seconds"].values())
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1", "interleaved_1f1b", "gpipe"])
+def test_a_model_from_the_current_folder(schedule: str, invoke: Invoke, folder: Path) -> None:
+    (folder / "mine.py").write_text(MINE)
+    options = ("--steps", "3", "--batch", "8", "--lr", "0.05", "--seed", "7", "--compare", "--format", "json")
+    result = invoke("run", schedule, *SMALL, *OWN, *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    count = 4 if schedule == "interleaved_1f1b" else 2
+    wanted = _reference(7, count, 3, 8, 0.05)
+    assert document["losses"] == pytest.approx(wanted, abs=1e-5)
+    assert document["largest_difference"] < 1e-5
+
+
+def test_data_that_ends_early_ends_the_training(invoke: Invoke, folder: Path) -> None:
+    (folder / "mine.py").write_text(MINE)
+    result = invoke("run", "1f1b", *SMALL, *OWN, "--steps", "9", "--format", "json")
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert document["losses"] == pytest.approx(_reference(0, 2, 4, 16, 3e-3), abs=1e-5)
+    assert document["largest_difference"] is None
+
+
+def test_a_file_without_an_optimizer_still_runs(invoke: Invoke, folder: Path) -> None:
+    (folder / "mine.py").write_text(MINE)
+    (folder / "no_opt.pipe").write_text("ranks 2\nmicrobatches 2\nrank r { F[0:2] B[0:2] }\n")
+    result = invoke("run", "no_opt.pipe", "--target", "local", *OWN, "--steps", "2", "--format", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    wanted = _reference(0, 2, 2, 16, 0.0)
+    assert json.loads(result.stdout)["losses"] == pytest.approx(wanted, abs=1e-5)

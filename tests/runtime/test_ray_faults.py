@@ -1,0 +1,242 @@
+"""What goes wrong while actors run: told at once and with its place, and no process stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import ray
+import torch
+from runtime_models import HOT, WIDTH, Carry, Faulty, FaultyWeight, first_and_last, mixed, mixed_batch, sgd
+from runtime_processes import alive, eventually, rank_processes
+from runtime_reference import EXACT, assert_close, close, only, operations, rows, trained_whole, written
+from torch import nn
+
+import piper_dsl as piper
+
+pytestmark = pytest.mark.usefixtures("ray_instance")
+
+LIMIT = 60.0
+GONE = 3.0
+"""Seconds after close() in which Ray may end an actor."""
+
+
+def _batch(size: int, hot: slice | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = torch.rand(2, size, WIDTH)
+    if hot is not None:
+        x[hot] = 2 * HOT
+    return x, y
+
+
+def _assert_stopped(pipeline: piper.Pipeline, words: str) -> None:
+    """The pipeline refuses to go on, at once, and says why it stopped."""
+    started = time.monotonic()
+    with pytest.raises(piper.PipeError) as error:
+        pipeline.step(*_batch(8))
+    assert time.monotonic() - started < 0.5
+    assert only(error).code == "P712"
+    assert words in only(error).message
+
+
+class _LeftEarlyError(Exception):
+    pass
+
+
+def _raise_in_a_stage_then_leave_early(pipeline: piper.Pipeline, pids: set[int]) -> None:
+    with pipeline:
+        pipeline.step(*_batch(8))
+        before = pipeline.state_dict()
+        pids |= rank_processes()
+        started = time.monotonic()
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_batch(8, hot=slice(4, 6)))
+        assert time.monotonic() - started < 5
+        finding = only(error)
+        assert finding.code == "P710"
+        assert finding.message == "rank 1: stage 1, forward (F) of microbatch 2: ValueError: too hot to handle"
+        assert any("runtime_models.py" in note for note in finding.notes)
+        _assert_stopped(pipeline, "stage 1, forward (F) of microbatch 2: ValueError: too hot to handle")
+        # The ranks still answer, and neither has stepped: both had heard of it before their OPT.
+        assert_close(pipeline.state_dict(), before, 0.0)
+        raise _LeftEarlyError
+
+
+@pytest.mark.parametrize("transport", ["shared-memory", "gloo"])
+def test_a_stage_that_raises_is_named_and_the_pipeline_stops(transport: str) -> None:
+    # Case G7; and leaving leaves no process behind, also where the body raises.
+    stages = [Carry(), Faulty("raise")]
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": LIMIT, "transport": transport}
+    pipeline = piper.Pipeline(stages, piper.load("1f1b", p=2, m=4), target="ray-dag", **arguments)
+    pids: set[int] = set()
+    with pytest.raises(_LeftEarlyError):
+        _raise_in_a_stage_then_leave_early(pipeline, pids)
+    assert len(pids) == 2
+    assert eventually(lambda: not alive(pids), GONE)
+    assert rank_processes() == set()
+
+
+def test_weight_passes_and_the_optimizer_of_a_leaf_rank_run_and_their_errors_arrive() -> None:
+    # Case G2.
+    text = "ranks 2\nmicrobatches 1\nrank 0: F0 I0 W0 OPT\nrank 1: F0 I0 W0 OPT"
+    schedule = written(text)
+    torch.manual_seed(0)
+    stages = [Carry().double(), FaultyWeight().double()]
+    batches = [tuple(x.double() for x in _batch(2)) for _ in range(2)]
+    losses, state = trained_whole(stages, first_and_last, sgd, batches)
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": LIMIT, "target": "ray-dag"}
+    with piper.Pipeline(stages, schedule, **arguments) as pipeline:
+        assert [pipeline.step(*batch) for batch in batches] == close(losses, EXACT)
+        assert_close(pipeline.state_dict(), state, EXACT)
+        assert operations(pipeline) == rows(schedule)
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*(x.double() for x in _batch(2, hot=slice(0, 2))))
+        finding = only(error)
+        assert finding.code == "P710"
+        message = "rank 1: stage 1, weight gradient (W) of microbatch 0: ValueError: the weight gradient is too hot"
+        assert finding.message == message
+        _assert_stopped(pipeline, "weight gradient (W)")
+
+
+def _kill_when_marked(mark: Path, killed: dict[str, float]) -> threading.Thread:
+    def kill() -> None:
+        if eventually(mark.exists, 30):
+            time.sleep(0.5)
+            killed["pid"] = int(mark.read_text())
+            killed["at"] = time.monotonic()
+            os.kill(killed["pid"], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("transport", "ranks"), [("shared-memory", 3), ("gloo", 2)])
+def test_an_actor_killed_in_mid_step_is_named(transport: str, ranks: int, tmp_path: Path) -> None:
+    # Case G8: rank 1, in the middle where there are three.
+    mark = tmp_path / "asleep"
+    stages = [Carry() for _ in range(ranks)]
+    stages[1] = Faulty("sleep", mark)
+    schedule = piper.load("1f1b", p=ranks, m=4)
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": LIMIT, "transport": transport}
+    killed: dict[str, float] = {}
+    with piper.Pipeline(stages, schedule, target="ray-dag", **arguments) as pipeline:
+        pipeline.step(*_batch(8))
+        pids = rank_processes()
+        assert len(pids) == ranks
+        thread = _kill_when_marked(mark, killed)
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_batch(8, hot=slice(2, 4)))
+        seconds = time.monotonic() - killed["at"]
+        thread.join()
+        finding = only(error)
+        assert finding.code == "P713"
+        assert finding.message == f"rank 1 (process {killed['pid']}) died during the step"
+        assert killed["pid"] in pids
+        assert seconds < 5
+        assert [note.partition(":")[0] for note in finding.notes] == [f"rank {r}" for r in range(ranks) if r != 1]
+        _assert_stopped(pipeline, "rank 1")
+        started = time.monotonic()
+    assert time.monotonic() - started < 10
+    assert eventually(lambda: not alive(pids), GONE)
+
+
+def test_a_stuck_stage_is_ended_by_the_time_out_and_every_rank_is_told_of(tmp_path: Path) -> None:
+    stages = [Carry(), Faulty("sleep", tmp_path / "asleep")]
+    schedule = piper.load("1f1b", p=2, m=4)
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": 3.0, "target": "ray-dag"}
+    with piper.Pipeline(stages, schedule, **arguments) as pipeline:
+        pipeline.step(*_batch(8))
+        pids = rank_processes()
+        started = time.monotonic()
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_batch(8, hot=slice(4, 6)))
+        assert 3 <= time.monotonic() - started < 6.5
+        finding = only(error)
+        assert finding.code == "P711"
+        assert finding.message == "the step did not end within 3 s"
+        assert "timeout" in finding.help
+        # 1F2 sleeps; rank 0 has sent F0 to F2 and waits for the gradient of microbatch 1 or 2.
+        assert [note[:8] for note in finding.notes] == ["rank 0: ", "rank 1: "]
+        assert finding.notes[0].startswith("rank 0: waiting after 0")
+        assert finding.notes[1].startswith("rank 1: 1F2, for ")
+        _assert_stopped(pipeline, "did not end within 3 s")
+    assert (tmp_path / "asleep").exists()
+    assert eventually(lambda: not alive(pids), GONE)
+
+
+class _Sleeper(nn.Linear):
+    """A module that cannot be unpickled anywhere but here."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.home = os.getpid()
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        if os.getpid() != state["home"]:
+            raise LookupError("cannot wake up here")
+        super().__setstate__(state)
+
+
+def test_a_rank_that_cannot_start_says_why_in_one_line() -> None:
+    schedule = written("ranks 1\nmicrobatches 1\nrank 0: F0 B0")
+    arguments = {"loss_fn": nn.functional.mse_loss, "timeout": LIMIT, "target": "ray-dag"}
+    with piper.Pipeline([_Sleeper()], schedule, **arguments) as pipeline:
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_batch(2))
+        message = only(error).message
+        assert "rank 0" in message
+        assert "LookupError: cannot wake up here" in message
+        assert "\n" not in message
+        assert "\x1b" not in message
+    assert eventually(lambda: not rank_processes(), GONE)
+
+
+@ray.remote
+class _Seat:
+    """Takes CPUs and does nothing."""
+
+    def here(self) -> bool:
+        return True
+
+
+def test_too_few_cpus_are_told_at_once_and_those_of_a_closed_pipeline_are_free() -> None:
+    seat = _Seat.options(num_cpus=6).remote()
+    assert ray.get(seat.here.remote(), timeout=30)
+    schedule = piper.load("1f1b", p=2, m=4)
+    arguments = {"loss_fn": nn.functional.mse_loss, "optimizer": sgd, "timeout": LIMIT, "target": "ray-dag"}
+    batch = mixed_batch(8, 0)
+    try:
+        with piper.Pipeline(mixed(2), schedule, **arguments) as first:
+            first.step(*batch)
+            started = time.monotonic()
+            with pytest.raises(piper.PipeError) as error:
+                piper.Pipeline(mixed(2), schedule, **arguments)
+            assert time.monotonic() - started < 2
+            finding = only(error)
+            assert finding.code == "P714"
+            assert finding.message == "2 ranks need 2 CPUs, one each; Ray has 0 free of 8"
+            assert first.step(*batch) > 0
+        # Case G4: the next one needs no wait of the caller's.
+        piper.Pipeline(mixed(2), schedule, **arguments).close()
+    finally:
+        ray.kill(seat)
+
+
+def test_more_ranks_than_the_machine_has_gpus_are_told_at_once() -> None:
+    started = time.monotonic()
+    with pytest.raises(piper.PipeError) as error:
+        piper.Pipeline(
+            mixed(2),
+            piper.load("1f1b", p=2, m=4),
+            loss_fn=first_and_last,
+            optimizer=sgd,
+            target="ray-dag",
+            transport="accelerator",
+        )
+    assert time.monotonic() - started < 2
+    assert only(error).code == "P714"
+    assert only(error).message == "2 ranks need 2 GPUs, one each; Ray has 0 free of 0"
