@@ -49,10 +49,12 @@ class _Complete:
         _, first, count = np.unique(self._schedule.origin.site[indices], return_index=True, return_counts=True)
         yield from zip(indices[first].tolist(), (count - 1).tolist(), strict=True)
 
-    def _at(self, code: str, index: int, more: int, message: str, help: str | None = None) -> Diagnostic:
+    def _at(
+        self, code: str, index: int, more: int, message: str, help: str | None = None, *related: Related
+    ) -> Diagnostic:
         place = self._schedule.where(index)
         others = f" (and {more} more from the same place)" if more else ""
-        return Diagnostic(code, message + place + others, self._schedule.origin.span(index), help)
+        return Diagnostic(code, message + place + others, self._schedule.origin.span(index), help, related=related)
 
     # --- the findings ------------------------------------------------------------------------
 
@@ -79,16 +81,13 @@ class _Complete:
         for key in keys:
             same &= np.diff(key[order]) == 0
         first = np.maximum.accumulate(np.where(np.concatenate([[True], ~same]), np.arange(len(order)), 0))
-        for again in np.flatnonzero(same) + 1:
-            index, original = int(indices[order[again]]), int(indices[order[first[again]]])
-            message = f"{schedule.operation(index)} occurs twice"
-            other = Related("the first one", schedule.origin.span(original))
-            yield Diagnostic(
-                "P402",
-                message + schedule.where(index),
-                schedule.origin.span(index),
-                "remove one of the two",
-                related=(other,),
+        again = np.flatnonzero(same) + 1
+        original = np.full(len(schedule), -1)
+        original[indices[order[again]]] = indices[order[first[again]]]
+        for index, more in self._by_site(original >= 0):
+            other = Related("the first one", schedule.origin.span(int(original[index])))
+            yield self._at(
+                "P402", index, more, f"{schedule.operation(index)} occurs twice", "remove one of the two", other
             )
 
     def _misplaced(self) -> Iterator[Diagnostic]:
@@ -138,12 +137,12 @@ class _Complete:
         )
         return int(found[0]) if len(found) else None
 
-    def _rank_end(self, stage: int, microbatch: int) -> Span | None:
-        """The last operation of the rank that should have run something; None for an empty rank."""
+    def _rank_end(self, stage: int, microbatch: int) -> Span:
+        """The last operation of the rank that should have run something; the start of the file for an empty rank."""
         schedule = self._schedule
         rank = schedule.placement(stage, microbatch)
         start, end = schedule.offsets[rank], schedule.offsets[rank + 1]
-        return schedule.origin.span(int(end) - 1) if end > start else None
+        return schedule.origin.span(int(end) - 1) if end > start else Span(schedule.origin.source, 0, 0)
 
     def _forwards(self) -> Iterator[Diagnostic]:
         help_ = "every stage runs every microbatch forward once"
@@ -151,20 +150,20 @@ class _Complete:
 
     def _backwards(self) -> Iterator[Diagnostic]:
         whole, halves = self._count[Kind.B] > 0, (self._count[Kind.I] > 0) | (self._count[Kind.W] > 0)
-        for stage, microbatch in np.argwhere(whole & halves).tolist():
-            index = self._first_of(stage, microbatch, (Kind.I, Kind.W))
+        half = np.flatnonzero(self._in_range & np.isin(self._schedule.kind, (Kind.I, Kind.W)))
+        twice = np.zeros(len(self._schedule), dtype=bool)
+        key = (
+            self._schedule.stage[half].astype(np.int64) * self._schedule.microbatches + self._schedule.microbatch[half]
+        )
+        half = half[np.unique(key, return_index=True)[1]]
+        twice[half] = whole[self._schedule.stage[half], self._schedule.microbatch[half]]
+        for index, more in self._by_site(twice):
+            stage, microbatch = int(self._schedule.stage[index]), int(self._schedule.microbatch[index])
             other = self._first_of(stage, microbatch, (Kind.B,))
-            assert index is not None
             assert other is not None
             message = f"microbatch {microbatch} has two backwards on stage {stage}: a whole B and an I or W"
-            related = (Related("the whole backward", self._schedule.origin.span(other)),)
-            yield Diagnostic(
-                "P405",
-                message + self._schedule.where(index),
-                self._schedule.origin.span(index),
-                "keep B, or I and W",
-                related=related,
-            )
+            related = Related("the whole backward", self._schedule.origin.span(other))
+            yield self._at("P405", index, more, message, "keep B, or I and W", related)
         none, compute = ~whole & ~halves, (Kind.F,)
         yield from self._missing(none, "backward (B, or I and W)", compute, "add a B, or an I and a W")
         split = ~whole & halves
@@ -204,27 +203,29 @@ class _Complete:
         marks = np.isin(schedule.kind, (Kind.UNSHARD, Kind.RESHARD)) & self._in_range
         if not marks.any():
             return
-        key = schedule.rank.astype(np.int64) * schedule.stages + schedule.stage
-        sharded = self._in_range & np.isin(key, key[marks])
-        relevant = np.flatnonzero(sharded & (marks | np.isin(schedule.kind, COMPUTE)))
-        relevant = relevant[np.lexsort((relevant, key[relevant]))]
-        step = (schedule.kind[relevant] == Kind.UNSHARD).astype(int) - (schedule.kind[relevant] == Kind.RESHARD)
-        level = np.cumsum(step)
-        starts = np.concatenate([[True], np.diff(key[relevant]) != 0])
-        base = np.where(starts, level - step, 0)
-        level = level - base[np.maximum.accumulate(np.where(starts, np.arange(len(level)), 0))]
-        wrong = {
-            "is gathered twice without a RESHARD in between": (level > 1) & (step == 1),
-            "is dropped without an UNSHARD before": (level < 0) & (step == -1),
-            "computes while its parameters are not gathered": (level < 1) & (step == 0),
-        }
-        for message, where in wrong.items():
-            marked = np.zeros(len(schedule), dtype=bool)
-            marked[relevant[where]] = True
+        sharded = set(zip(schedule.rank[marks].tolist(), schedule.stage[marks].tolist(), strict=True))
+        gathered: set[tuple[int, int]] = set()
+        wrong: dict[str, np.ndarray] = {}
+        for index in np.flatnonzero(self._in_range & (marks | np.isin(schedule.kind, COMPUTE))).tolist():
+            key = (int(schedule.rank[index]), int(schedule.stage[index]))
+            if key in sharded and (problem := _sharding_step(schedule.kind[index], key, gathered)):
+                wrong.setdefault(problem, np.zeros(len(schedule), dtype=bool))[index] = True
+        for problem, marked in wrong.items():
             for index, more in self._by_site(marked):
-                yield self._at(
-                    "P407", index, more, f"{schedule.operation(index)}: stage {schedule.stage[index]} {message}"
-                )
+                message = f"{schedule.operation(index)}: stage {schedule.stage[index]} {problem}"
+                yield self._at("P407", index, more, message)
+
+
+def _sharding_step(kind: int, key: tuple[int, int], gathered: set[tuple[int, int]]) -> str | None:
+    """Follows one operation on a rank and stage; what is wrong with it, if anything."""
+    was_gathered = key in gathered
+    if kind == Kind.UNSHARD:
+        gathered.add(key)
+        return "is gathered twice without a RESHARD in between" if was_gathered else None
+    if kind == Kind.RESHARD:
+        gathered.discard(key)
+        return None if was_gathered else "is dropped without an UNSHARD before"
+    return None if was_gathered else "computes while its parameters are not gathered"
 
 
 def _listed(numbers: list[int]) -> str:

@@ -230,10 +230,11 @@ class _Reader:
                     self._report("P202", f"the edge {source} -> {target} is said twice", statement.span, None, first)
                 edges.setdefault((source, target), statement)
         graph = StageGraph(stages, tuple(sorted(edges))) if statements else StageGraph.chain(stages)
-        if len(graph.topological) < stages:
-            stuck = sorted(set(range(stages)) - set(graph.topological))
-            message = f"the stage graph has a cycle through {', '.join(f'stage {s}' for s in stuck)}"
-            self._report("P214", message, statements[-1].span)
+        if cycle := graph.cycle:
+            route = " -> ".join(map(str, (*cycle, cycle[0])))
+            links = zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+            span = max((edges[link].span for link in links), key=lambda one: one.start)
+            self._report("P214", f"the stage graph has a cycle: {route}", span, "remove one of its edges")
         self.result.graph = graph
         self.result.ties = tuple(filter(None, map(self._tie, self._of(t.Tie))))
 

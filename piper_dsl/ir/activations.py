@@ -13,16 +13,25 @@ __all__ = ["live_activations"]
 def live_activations(schedule: Schedule) -> np.ndarray:
     """The activations (one stage, one microbatch) live on its rank while each operation runs; int64.
 
-    Live from the start of F to the end of B, or of W where the backward is split. In an overlapped slot
-    the new one is live before the old one is freed. A schedule without a backward frees at the end of F.
+    Live from the start of F to the end of B, or of W where the backward is split; where it is recomputed,
+    during F and then from the start of R. In an overlapped slot the new one is live before the old one is
+    freed. A schedule without a backward frees at the end of F.
     """
-    takes = schedule.kind == Kind.F
+    forward = schedule.kind == Kind.F
     if not np.isin(schedule.kind, (Kind.B, Kind.W)).any():
-        return np.asarray(takes, dtype=np.int64)
-    taken = np.cumsum(takes)
+        return np.asarray(forward, dtype=np.int64)
+    passing = forward & _recomputed(schedule)
+    taken = np.cumsum((forward & ~passing) | (schedule.kind == Kind.R))
     freed = np.cumsum(np.isin(schedule.kind, (Kind.B, Kind.W)))
     bounds = np.append(np.flatnonzero(~schedule.joined), len(schedule))
     last_of_slot = bounds[schedule.slot + 1] - 1
     freed_before_slot = np.append(0, freed)[bounds[schedule.slot]]
     before_rank = (np.append(0, taken) - np.append(0, freed))[schedule.offsets[:-1]]
-    return np.asarray(taken[last_of_slot] - freed_before_slot - before_rank[schedule.rank])
+    held = taken[last_of_slot] - freed_before_slot - before_rank[schedule.rank]
+    return np.asarray(held + np.bincount(schedule.slot, passing, len(bounds) - 1)[schedule.slot], dtype=np.int64)
+
+
+def _recomputed(schedule: Schedule) -> np.ndarray:
+    """Which operations belong to a (stage, microbatch) that has an R."""
+    key = schedule.stage.astype(np.int64) * schedule.microbatches + schedule.microbatch
+    return np.isin(key, key[schedule.kind == Kind.R])

@@ -37,6 +37,20 @@ class StageGraph:
         return tuple(tuple(sorted(stages)) for stages in found)
 
     @cached_property
+    def cycle(self) -> tuple[int, ...]:
+        """Stages that read from each other in a circle, each read by the next; empty if there are none."""
+        stuck = set(range(self.stages)) - set(self.topological)
+        if not stuck:
+            return ()
+        path = [min(stuck)]
+        while True:
+            # Every stuck stage waits for another one.
+            before = next(s for s in self.predecessors[path[-1]] if s in stuck)
+            if before in path:
+                return tuple(reversed(path[path.index(before) :]))
+            path.append(before)
+
+    @cached_property
     def topological(self) -> tuple[int, ...]:
         """The stages so that each follows what it reads from; shorter than ``stages`` if there is a cycle."""
         waiting = [len(stages) for stages in self.predecessors]

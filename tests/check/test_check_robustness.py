@@ -25,9 +25,7 @@ param m = 2
 """)
 
 WORDS = [
-    *"schedule param let fn seq require ranks microbatches stages place loop vee on edge -> tie cost rank for in if else"
-    " and or not F B I W R OPT REDUCE_GRAD UNSHARD RESHARD SEND_F RECV_B 0F0 1B1 2OPT 0F0x F0 _ & @ stage min max abs"
-    ' ( ) { } [ ] : , = == != < <= > >= + - * // % p m r i x 0 1 2 7 99999999999999999999 "text" " # \n é \0'.split(" ")
+    *["schedule", "param", "let", "fn", "seq", "require", "ranks", "microbatches", "stages", "place", "loop", "vee", "on", "edge", "->", "tie", "cost", "rank", "for", "in", "if", "else", "and", "or", "not", "F", "B", "I", "W", "R", "OPT", "REDUCE_GRAD", "UNSHARD", "RESHARD", "SEND_F", "RECV_B", "0F0", "1B1", "2OPT", "0F0x", "F0", "_", "&", "@", "stage", "min", "max", "abs", "(", ")", "{", "}", "[", "]", ":", ",", "=", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "//", "%", "p", "m", "r", "i", "x", "0", "1", "2", "7", "99999999999999999999", '"text"', '"', "#", "\n", "é", "\x00"]
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +71,7 @@ def test_the_critical_path_is_contiguous_and_as_long_as_the_makespan(drawn, inst
     assert timeline.start[path[0]] == 0
     assert timeline.end[path[-1]] == timeline.makespan
     hops = 0
-    for one, two in zip(path, path[1:], strict=False):
+    for one, two in pairwise(path):
         hop = schedule.rank[one] != schedule.rank[two]
         hops += hop
         assert timeline.start[two] == timeline.end[one] + latency * hop
