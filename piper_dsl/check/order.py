@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..diagnostics import Diagnostic, Related
+from ..ir.clock import Run, run_slots
 from ..ir.needs import Needs, find_needs
 from ..ir.operations import Kind
 from ..ir.schedule import Schedule
-from ..ir.slots import Slots, find_slots
-from ..ir.walk import walk
 
 __all__ = ["check_order"]
 
@@ -37,34 +36,30 @@ class _Wait:
 
 def check_order(schedule: Schedule) -> list[Diagnostic]:
     """Findings P301 (ranks wait in a circle), P302 and P303 (one rank, one slot against itself)."""
-    needs = find_needs(schedule)
-    findings, forward = _own_order(schedule, needs)
-    slots = find_slots(schedule, forward)
-    stuck = walk(slots.rows(), slots.needs)
-    if len(stuck.order) < len(slots):
-        findings += _cycles(schedule, slots, forward, stuck.order)
+    slots, arrivals = schedule.slots, schedule.arrivals
+    overlapping = len(slots) < len(schedule)
+    if not len(schedule):
+        return []
+    findings = [] if arrivals.own_order and not overlapping else _own_order(schedule)
+    run = run_slots(slots.rows(), arrivals, [1.0] * len(slots), 0.0)
+    if len(run.order) < len(slots):
+        findings += _cycles(schedule, run)
     return findings
 
 
-def _own_order(schedule: Schedule, needs: Needs) -> tuple[list[Diagnostic], Needs]:
-    """Needs that the rank itself violates, reported, and the needs without them."""
+def _own_order(schedule: Schedule) -> list[Diagnostic]:
+    """Needs that the order of a rank, or of one slot, does not meet; one finding a pair of places."""
+    needs = find_needs(schedule)
     needing = np.repeat(np.arange(len(schedule)), np.diff(needs.offsets))
     same_rank = schedule.rank[needing] == schedule.rank[needs.sources]
     same_slot = schedule.slot[needing] == schedule.slot[needs.sources]
-    violated = same_rank & (same_slot | (needs.sources > needing))
-    if not violated.any():
-        return [], needs
-    findings = []
-    sites = set()
-    for edge in np.flatnonzero(violated).tolist():
+    findings: dict[tuple[int, int], Diagnostic] = {}
+    for edge in np.flatnonzero(same_rank & (same_slot | (needs.sources > needing))).tolist():
         index, source = int(needing[edge]), int(needs.sources[edge])
         pair = (int(schedule.origin.site[index]), int(schedule.origin.site[source]))
-        if pair not in sites:
-            sites.add(pair)
-            findings.append(_against_itself(schedule, index, source, bool(same_slot[edge])))
-    kept = ~violated
-    counts = np.bincount(needing[kept], minlength=len(schedule))
-    return findings, Needs(np.concatenate([[0], np.cumsum(counts)]), needs.sources[kept])
+        if pair not in findings:
+            findings[pair] = _against_itself(schedule, index, source, bool(same_slot[edge]))
+    return list(findings.values())
 
 
 def _against_itself(schedule: Schedule, index: int, source: int, same_slot: bool) -> Diagnostic:
@@ -78,13 +73,11 @@ def _against_itself(schedule: Schedule, index: int, source: int, same_slot: bool
     return Diagnostic("P302", message, span, f"run {other} before {one}", related=(related,))
 
 
-def _cycles(schedule: Schedule, slots: Slots, needs: Needs, ran: list[int]) -> list[Diagnostic]:
-    done = np.zeros(len(slots), dtype=bool)
-    done[ran] = True
-    waits = {
-        wait.rank: wait for rank in range(schedule.ranks) if (wait := _wait_of(schedule, slots, needs, done, rank))
-    }
-    findings, seen = [], set()
+def _cycles(schedule: Schedule, run: Run) -> list[Diagnostic]:
+    needs = find_needs(schedule)
+    waits = {rank: wait for rank in range(schedule.ranks) if (wait := _wait_of(schedule, needs, run, rank))}
+    findings: list[Diagnostic] = []
+    seen: set[int] = set()
     for start in waits:
         path: list[int] = []
         rank = start
@@ -94,25 +87,26 @@ def _cycles(schedule: Schedule, slots: Slots, needs: Needs, ran: list[int]) -> l
         if rank in path:
             cycle = [waits[r] for r in path[path.index(rank) :]]
             first = min(range(len(cycle)), key=lambda k: cycle[k].rank)
-            findings.append(_report(schedule, slots, needs, cycle[first:] + cycle[:first]))
+            findings.append(_report(schedule, needs, cycle[first:] + cycle[:first]))
         seen.update(path)
     return findings
 
 
-def _wait_of(schedule: Schedule, slots: Slots, needs: Needs, done: np.ndarray, rank: int) -> _Wait | None:
+def _wait_of(schedule: Schedule, needs: Needs, run: Run, rank: int) -> _Wait | None:
     """What the stuck head of a rank waits for; None if the rank ran to its end."""
-    start, end = int(slots.offsets[rank]), int(slots.offsets[rank + 1])
-    head = start + int(done[start:end].sum())
-    if head == end:
+    slots = schedule.slots
+    head = int(slots.offsets[rank]) + run.heads[rank]
+    if head == slots.offsets[rank + 1]:
         return None
     for index in range(int(slots.first[head]), int(slots.first[head + 1])):
         for source in needs.of(index).tolist():
-            if not done[schedule.slot[source]]:
-                return _Wait(rank, int(slots.first[head]), index, source, int(schedule.rank[source]))
+            on = int(schedule.rank[source])
+            if on != rank and schedule.slot[source] >= slots.offsets[on] + run.heads[on]:
+                return _Wait(rank, int(slots.first[head]), index, source, on)
     raise AssertionError("a head that waits for nothing")
 
 
-def _report(schedule: Schedule, slots: Slots, needs: Needs, cycle: list[_Wait]) -> Diagnostic:
+def _report(schedule: Schedule, needs: Needs, cycle: list[_Wait]) -> Diagnostic:
     ranks = [f"{wait.rank}" for wait in cycle]
     names = f"{', '.join(ranks[:-1])} and {ranks[-1]}"
     who = "wait for each other" if len(ranks) == 2 else "wait in a circle"
@@ -124,7 +118,7 @@ def _report(schedule: Schedule, slots: Slots, needs: Needs, cycle: list[_Wait]) 
         "P301",
         f"ranks {names} {who}",
         spans[0],
-        _repair(schedule, slots, needs, cycle),
+        _repair(schedule, needs, cycle),
         label=labels[0] + schedule.where(cycle[0].needing),
         related=tuple(
             Related(label + schedule.where(wait.needing), span)
@@ -157,8 +151,9 @@ def _route(schedule: Schedule, cycle: list[_Wait]) -> list[str]:
     return [*route, route[0]]
 
 
-def _repair(schedule: Schedule, slots: Slots, needs: Needs, cycle: list[_Wait]) -> str | None:
+def _repair(schedule: Schedule, needs: Needs, cycle: list[_Wait]) -> str | None:
     """The first single move of an operation to before a stuck head after which everything runs."""
+    slots = schedule.slots
     if len(schedule) > _MAX_REPAIR_OPERATIONS or len(slots) != len(schedule):
         return None
     heads = {wait.rank: wait.head for wait in cycle}
@@ -169,6 +164,7 @@ def _repair(schedule: Schedule, slots: Slots, needs: Needs, cycle: list[_Wait]) 
         row = rows[rank]
         row.remove(moved)
         row.insert(row.index(head), moved)
-        if len(walk(rows, needs).order) == len(slots):
+        needed_before = np.any((needs.of(moved) >= head) & (needs.of(moved) < moved))
+        if not needed_before and len(run_slots(rows, schedule.arrivals, [1.0] * len(slots), 0.0).order) == len(slots):
             return f"on rank {rank}, run {schedule.operation(moved)} before {schedule.operation(head)}"
     return None

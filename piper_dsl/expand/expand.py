@@ -36,7 +36,7 @@ def expand(file: t.File, parameters: Mapping[str, int] | None = None, max_ops: i
     functions = {s.name.text: s for s in file.statements if isinstance(s, t.Function)}
     evaluator = Evaluator(Frame(1), functions, Contexts())
     declarations = read_declarations(file, parameters or {}, evaluator, max_ops)
-    findings = declarations.findings + check_rules(file, declarations.parameters, evaluator)
+    findings = declarations.findings + check_rules(file, declarations.parameters, parameters or {}, evaluator)
     if findings or declarations.placement is None or declarations.graph is None:
         raise PipeError(*in_source_order(findings))
     evaluator.owned = declarations.placement.owned

@@ -137,6 +137,8 @@ class _Names:
             self._expression(child, scope)
 
     def _name(self, node: t.Name, scope: dict[str, t.Word]) -> None:
+        if node.text in scope and scope[node.text] is not self._globals.get(node.text):
+            return  # a name of a body, whatever the file calls by it
         if node.text in self._functions or node.text in BUILTINS:
             self._report("P205", f"`{node.text}` is a function", node, f"call it: {node.text}(…)")
         elif node.text in self._sequences:

@@ -16,8 +16,13 @@ _REACH = 64
 """How far from the given value of a parameter a satisfying one is looked for."""
 
 
-def check_rules(file: t.File, parameters: Mapping[str, int], evaluator: Evaluator) -> list[Diagnostic]:
-    """One finding for every violated ``require``, with the parameters it depends on."""
+def check_rules(
+    file: t.File, parameters: Mapping[str, int], given: Mapping[str, int], evaluator: Evaluator
+) -> list[Diagnostic]:
+    """One finding for every violated ``require``, with the parameters it depends on.
+
+    ``parameters`` are all values, ``given`` those from outside, which defaults may derive from.
+    """
     rules = [s for s in file.statements if isinstance(s, t.Require)]
     findings = []
     for rule in rules:
@@ -30,10 +35,10 @@ def check_rules(file: t.File, parameters: Mapping[str, int], evaluator: Evaluato
         except Poisoned:
             continue
         involved = _parameters_of(rule.condition, file, parameters)
-        given = ", ".join(f"{name} = {parameters[name]}" for name in involved)
+        values = ", ".join(f"{name} = {parameters[name]}" for name in involved)
         message = rule.message or f"the rule `{rule.condition.span.text}` does not hold"
-        message += f" ({given})" if given else ""
-        nearest = _nearest(file, rules, involved, parameters)
+        message += f" ({values})" if values else ""
+        nearest = _nearest(file, rules, involved, parameters, given)
         findings.append(Diagnostic("P216", message, rule.span, nearest))
     return findings
 
@@ -55,7 +60,11 @@ def _parameters_of(node: t.Node, file: t.File, parameters: Mapping[str, int]) ->
 
 
 def _nearest(
-    file: t.File, rules: Iterable[t.Require], involved: Iterable[str], parameters: Mapping[str, int]
+    file: t.File,
+    rules: Iterable[t.Require],
+    involved: Iterable[str],
+    parameters: Mapping[str, int],
+    given: Mapping[str, int],
 ) -> str | None:
     """For each parameter alone, the nearest values below and above under which every rule holds."""
     offers = []
@@ -63,9 +72,7 @@ def _nearest(
         value = parameters[name]
         below = range(value - 1, max(0, value - _REACH - 1), -1)
         above = range(value + 1, value + _REACH + 1)
-        found = [
-            next((v for v in side if _all_hold(file, rules, {**parameters, name: v})), None) for side in (below, above)
-        ]
+        found = [next((v for v in side if _all_hold(file, rules, {**given, name: v})), None) for side in (below, above)]
         values = " or ".join(str(v) for v in found if v is not None)
         if values:
             offers.append(f"{name} = {values}")

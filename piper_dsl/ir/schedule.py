@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from .graph import StageGraph
 from .operations import PER_MICROBATCH, Kind, Operation
 from .origin import Origin
 from .placement import Placement
+
+if TYPE_CHECKING:
+    from .clock import Arrivals
+    from .slots import Slots
 
 __all__ = ["Schedule"]
 
@@ -64,6 +69,21 @@ class Schedule:
     def slot(self) -> np.ndarray:
         """The slot of every operation, counted over all ranks; int64."""
         return np.cumsum(~self.joined) - 1
+
+    @cached_property
+    def slots(self) -> Slots:
+        """What every rank runs at a time, and what that needs."""
+        from .needs import find_needs
+        from .slots import find_slots
+
+        return find_slots(self, find_needs(self))
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        """What every slot needs from other ranks."""
+        from .clock import find_arrivals
+
+        return find_arrivals(self, self.slots)
 
     def row(self, rank: int) -> tuple[Operation, ...]:
         """What a rank runs, in order."""

@@ -11,10 +11,9 @@ import heapq
 import numpy as np
 
 from ..ir.costs import Costs
-from ..ir.needs import find_needs
 from ..ir.operations import Kind
 from ..ir.schedule import Schedule
-from ..ir.slots import Slots, find_slots
+from ..ir.slots import Slots
 from .plan import COMPUTE, RECEIVE, SEND, Plan, split
 from .transfers import Transfers, find_transfers
 from .transport import Transport
@@ -32,8 +31,7 @@ def place_transfers(schedule: Schedule, placement: str, transport: Transport, co
     just before its consumer, passing no other transfer of its queues. ``event``: the order of a
     simulation under ``costs`` in which a transfer starts when its queues are free at both ends.
     """
-    needs = find_needs(schedule)
-    slots, transfers = find_slots(schedule, needs), find_transfers(schedule)
+    slots, transfers = schedule.slots, find_transfers(schedule)
     outgoing = _outgoing(slots, transfers)
     if placement == "event":
         order = _event_order(schedule, slots, transfers, outgoing, transport, costs)

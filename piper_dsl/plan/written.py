@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.needs import find_needs
 from ..ir.operations import TRANSFERS, Kind
 from ..ir.schedule import Schedule
-from ..ir.slots import Slots, find_slots
+from ..ir.slots import Slots
 from .plan import COMPUTE, RECEIVE, SEND
 from .transfers import Transfers, find_transfers
 
@@ -42,7 +41,7 @@ class Written:
 
 def read_written(schedule: Schedule) -> Written:
     """Reads the transfers of a schedule that has all of them, or findings to make of it."""
-    slots, transfers = find_slots(schedule, find_needs(schedule)), find_transfers(schedule)
+    slots, transfers = schedule.slots, find_transfers(schedule)
     waiting = _by_key(transfers)
     operation = np.full((len(transfers), 3), -1)
     step_of = np.full(len(schedule), -1)

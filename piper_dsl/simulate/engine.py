@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..ir.clock import run_slots
 from ..ir.costs import Costs
-from ..ir.needs import find_needs
 from ..ir.schedule import Schedule
-from ..ir.slots import Slots, find_slots
-from ..ir.walk import walk
 from ..plan import PLACEMENTS, Plan, Transport, place_transfers
 from ..plan.completion import complete
-from ..plan.plan import COMPUTE, RECEIVE, SEND, split
+from ..plan.plan import RECEIVE, SEND
 from ..plan.written import has_transfers, read_written
 from .bounds import find_bounds
 from .timeline import Timeline
@@ -75,10 +73,8 @@ def _written_plan(schedule: Schedule, transport: Transport) -> Plan:
 
 def _simulate_plan(plan: Plan, costs: Costs, transport: Transport) -> Timeline:
     durations = costs.durations(plan.schedule, plan.slots)
-    start, cause, moved = run_plan(plan, transport, durations, costs.latency)
-    index, what = split(plan.order)
-    computed = index[what == COMPUTE]
-    timeline = _timeline(plan.schedule, plan.slots, costs, durations, start, cause, computed, str(transport))
+    start, moved = run_plan(plan, transport, durations, costs.latency)
+    timeline = _timeline(plan.schedule, costs, durations, start, str(transport))
     return timeline if plan.operation is None else _with_transfers(timeline, plan.operation, moved)
 
 
@@ -94,68 +90,24 @@ def _simulate_buffered(schedule: Schedule, costs: Costs) -> Timeline:
     """Under transfers that never wait for their receiver, in one pass over the slots."""
     if np.any((schedule.stage < 0) | (schedule.stage >= schedule.stages)):
         raise DoesNotComplete("the schedule names stages that do not exist; check it first")
-    slots = find_slots(schedule, find_needs(schedule))
-    order = walk(slots.rows(), slots.needs).order
-    if len(order) < len(slots):
-        raise DoesNotComplete("the schedule waits for itself; check it first")
+    slots = schedule.slots
     durations = costs.durations(schedule, slots)
-    start, cause = _run(order, slots, schedule.ranks, durations, _delays(schedule, slots, costs.latency))
-    return _timeline(schedule, slots, costs, durations, start, cause, np.array(order, dtype=np.int64), "buffered")
+    run = run_slots(slots.rows(), schedule.arrivals, durations.tolist(), costs.latency)
+    if len(run.order) < len(slots) or not schedule.arrivals.own_order:
+        raise DoesNotComplete("the schedule waits for itself; check it first")
+    return _timeline(schedule, costs, durations, np.array(run.start), "buffered")
 
 
-def _timeline(
-    schedule: Schedule,
-    slots: Slots,
-    costs: Costs,
-    durations: np.ndarray,
-    start: np.ndarray,
-    cause: np.ndarray,
-    order: np.ndarray,
-    transport: str,
-) -> Timeline:
-    """From slots, visited in ``order``, to operations."""
-    slot, first = schedule.slot, slots.first[:-1]
-    visited = np.zeros(len(slots), dtype=np.int64)
-    visited[order] = np.arange(len(order))
+def _timeline(schedule: Schedule, costs: Costs, durations: np.ndarray, start: np.ndarray, transport: str) -> Timeline:
+    """From slots to operations."""
+    slot = schedule.slot
     alone = costs.table(schedule)[schedule.kind, schedule.stage]
     return Timeline(
         schedule=schedule,
         start=start[slot],
         end=(start + durations)[slot],
-        cause=np.where(cause >= 0, first[cause], -1)[slot],
-        visited=visited[slot],
         bounds=find_bounds(schedule, durations[slot], alone, costs.latency),
         transport=transport,
         transfer_wait=0.0,
+        latency=costs.latency,
     )
-
-
-def _delays(schedule: Schedule, slots: Slots, latency: float) -> np.ndarray:
-    """How long the result of every need travels: ``latency`` between ranks, else 0."""
-    rank = schedule.rank[slots.first[:-1]]
-    needing = np.repeat(rank, np.diff(slots.needs.offsets))
-    return np.where(needing != rank[slots.needs.sources], latency, 0.0)
-
-
-def _run(
-    order: list[int], slots: Slots, ranks: int, durations: np.ndarray, delays: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Start and cause of every slot, visited in an order that respects all needs."""
-    offsets, sources = slots.needs.offsets.tolist(), slots.needs.sources.tolist()
-    lasting, delay = durations.tolist(), delays.tolist()
-    rank_of = np.repeat(np.arange(ranks), np.diff(slots.offsets)).tolist()
-    start, end = [0.0] * len(order), [0.0] * len(order)
-    cause = [-1] * len(order)
-    free, last = [0.0] * ranks, [-1] * ranks
-    for slot in order:
-        rank = rank_of[slot]
-        begin, because = free[rank], last[rank]
-        for need in range(offsets[slot], offsets[slot + 1]):
-            source = sources[need]
-            arrival = end[source] + delay[need]
-            if arrival > begin:
-                begin, because = arrival, source
-        start[slot], cause[slot] = begin, because
-        end[slot] = free[rank] = begin + lasting[slot]
-        last[rank] = slot
-    return np.array(start), np.array(cause, dtype=np.int64)

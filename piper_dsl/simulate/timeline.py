@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from ..ir.activations import live_activations
-from ..ir.operations import TRANSFERS, Operation
+from ..ir.needs import Needs, find_needs
+from ..ir.operations import COMPUTE, TRANSFERS, Operation
 from ..ir.schedule import Schedule
 from .bounds import Bounds
 
@@ -47,19 +48,17 @@ class RankReport:
 class Timeline:
     """When every operation of a schedule starts and ends; float64 arrays of one entry an operation.
 
-    ``cause[i]`` is the operation whose end let ``i`` start (-1: nothing did). ``visited[i]`` places
-    operations that start together: each comes after what it needs. ``transfer_wait`` is what the order
-    of transfers alone adds to the makespan, against transfers that never wait.
+    ``transfer_wait`` is what the order of transfers alone adds to the makespan, against transfers that
+    never wait. ``latency`` is what passed between the end of an operation and its arrival elsewhere.
     """
 
     schedule: Schedule
     start: np.ndarray
     end: np.ndarray
-    cause: np.ndarray
-    visited: np.ndarray
     bounds: Bounds
     transport: str
     transfer_wait: float
+    latency: float = 0.0
 
     @cached_property
     def makespan(self) -> float:
@@ -95,13 +94,29 @@ class Timeline:
 
     @cached_property
     def critical_path(self) -> tuple[Operation, ...]:
-        """A chain of operations that decides the makespan: each starts when the one before ends."""
+        """A chain of operations that decides the makespan, each waiting for the one before.
+
+        Backwards from the last to end: the latest to arrive of what an operation needs and of what its
+        rank ran before; of several, a need.
+        """
         if not len(self.end):
             return ()
-        path = [int(np.argmax(self.end == self.end.max()))]
-        while self.cause[path[-1]] >= 0:
-            path.append(int(self.cause[path[-1]]))
+        needs = find_needs(self.schedule)
+        path = [int(np.argmax(self.end == self.makespan))]
+        while self.start[path[-1]] > 0.0 and (cause := self._cause(path[-1], needs)) >= 0:
+            path.append(cause)
         return tuple(self.schedule.operation(index) for index in reversed(path))
+
+    def _cause(self, index: int, needs: Needs) -> int:
+        """What an operation waited for; -1 for the first of a rank that needs nothing."""
+        schedule, slot = self.schedule, int(self.schedule.slot[index])
+        first, after = schedule.slots.first[slot : slot + 2].tolist()
+        found = [(float(self.end[first - 1]), 0, first - 1)] if first > schedule.offsets[schedule.rank[index]] else []
+        for half in range(first, after):
+            for source in needs.of(half).tolist():
+                far = schedule.rank[source] != schedule.rank[index] and schedule.kind[half] in COMPUTE
+                found.append((float(self.end[source]) + (self.latency if far else 0.0), 1, source))
+        return max(found)[2] if found else -1
 
 
 def _lost(busy: float, available: float) -> float:

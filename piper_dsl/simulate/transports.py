@@ -10,47 +10,41 @@ from ..plan.transport import Transport
 __all__ = ["run_plan"]
 
 
-def run_plan(
-    plan: Plan, transport: Transport, durations: np.ndarray, latency: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start and cause of every slot of a plan on a transport, with ``durations`` per slot.
+def run_plan(plan: Plan, transport: Transport, durations: np.ndarray, latency: float) -> tuple[np.ndarray, np.ndarray]:
+    """The start of every slot of a plan on a transport, and start and end of every transfer.
 
-    The cause is the slot whose end, directly or through transfers that waited, let a slot start; -1 for
-    none. Third come the start and end of every transfer, of shape (transfers, 2). One pass over the plan's
-    order, which respects everything a step waits for.
+    float64 of shape (slots,) and (transfers, 2); ``durations`` are per slot. One pass over the plan's order,
+    which respects everything a step waits for.
     """
     clock = _Clock(plan, transport, durations, latency)
     for step in plan.order.tolist():
         clock.run(step // 3, step % 3)
-    moved = np.array(clock.moved).reshape(-1, 2)
-    return np.array(clock.start), np.array(clock.cause, dtype=np.int64), moved
+    return np.array(clock.start), np.array(clock.moved).reshape(-1, 2)
 
 
 class _Clock:
-    """When ranks and queues are free, and because of which slot; (time, slot) pairs throughout."""
+    """When slots end, messages arrive, ranks and queues are free."""
 
     def __init__(self, plan: Plan, transport: Transport, durations: np.ndarray, latency: float) -> None:
         slots, transfers, schedule = plan.slots, plan.transfers, plan.schedule
         self.start = [0.0] * len(slots)
-        self.cause = [-1] * len(slots)
         self.moved = [(0.0, 0.0)] * len(transfers)
         self._transport = transport
         self._latency = latency
         self._durations = durations.tolist()
         self._end = [0.0] * len(slots)
         self._rank_of = schedule.rank[slots.first[:-1]].tolist()
-        self._offsets, self._sources = slots.needs.offsets.tolist(), slots.needs.sources.tolist()
         self._producer = schedule.slot[transfers.producer].tolist()
         self._consumer = schedule.slot[transfers.consumer].tolist()
         self._sender, self._receiver = transfers.sender.tolist(), transfers.receiver.tolist()
         self._group = plan.group.tolist()
         self._left = np.bincount(plan.group, minlength=len(transfers)).tolist()
         self._members: dict[int, list[int]] = {}
-        self._free: list[tuple[float, int]] = [(0.0, -1)] * schedule.ranks
-        self._queue: dict[tuple[int, ...], tuple[float, int]] = {}
-        self._arrived: list[tuple[float, int]] = [(0.0, -1)] * len(slots)
-        self._sent: list[tuple[float, int]] = [(0.0, -1)] * len(transfers)
-        self._received: dict[tuple[int, int], list[tuple[float, int]]] = {}
+        self._free = [0.0] * schedule.ranks
+        self._queue: dict[tuple[int, ...], float] = {}
+        self._arrived = [0.0] * len(slots)
+        self._sent = [0.0] * len(transfers)
+        self._received: dict[tuple[int, int], list[float]] = {}
         self._count: dict[tuple[int, int], int] = {}
 
     def run(self, index: int, what: int) -> None:
@@ -63,23 +57,18 @@ class _Clock:
 
     def _compute(self, slot: int) -> None:
         rank = self._rank_of[slot]
-        begin = max(self._free[rank], self._arrived[slot])
-        for source in self._sources[self._offsets[slot] : self._offsets[slot + 1]]:
-            if self._rank_of[source] == rank:
-                begin = max(begin, (self._end[source], source))
-        self.start[slot], self.cause[slot] = begin
-        self._end[slot] = begin[0] + self._durations[slot]
-        self._free[rank] = (self._end[slot], slot)
+        self.start[slot] = begin = max(self._free[rank], self._arrived[slot])
+        self._end[slot] = self._free[rank] = begin + self._durations[slot]
 
-    def _deliver(self, transfer: int, arrival: tuple[float, int]) -> None:
+    def _deliver(self, transfer: int, arrival: float) -> None:
         slot = self._consumer[transfer]
         self._arrived[slot] = max(self._arrived[slot], arrival)
 
     # --- a SEND that does not wait for its RECV ----------------------------------------------
 
     def _send(self, transfer: int) -> None:
-        producer, sender = self._producer[transfer], self._sender[transfer]
-        begin = (self._end[producer], producer)
+        sender = self._sender[transfer]
+        begin = self._end[self._producer[transfer]]
         if self._transport.program_order:
             begin = max(begin, self._free[sender])
             pair = (sender, self._receiver[transfer])
@@ -91,14 +80,13 @@ class _Clock:
         self._sent[transfer] = begin
 
     def _receive(self, transfer: int) -> None:
-        sent, because = self._sent[transfer]
-        arrival = (sent + self._latency, because)
+        arrival = self._sent[transfer] + self._latency
         if self._transport.program_order:
             receiver = self._receiver[transfer]
             arrival = max(arrival, self._free[receiver])
             self._free[receiver] = arrival
             self._received.setdefault((self._sender[transfer], receiver), []).append(arrival)
-        self.moved[transfer] = (sent, arrival[0])
+        self.moved[transfer] = (self._sent[transfer], arrival)
         self._deliver(transfer, arrival)
 
     # --- rendezvous --------------------------------------------------------------------------
@@ -112,25 +100,24 @@ class _Clock:
         if self._left[group]:
             return
         begin = max(self._ready(member) for member in members)
-        end = (begin[0] + self._latency, begin[1])
+        end = begin + self._latency
         for member in members:
             for rank, peer, sends in self._ends(member):
                 if self._transport.program_order:
                     self._free[rank] = end
                 else:
                     self._queue[self._transport.queue(rank, peer, sends)] = end
-            self.moved[member] = (begin[0], end[0])
+            self.moved[member] = (begin, end)
             self._deliver(member, end)
 
-    def _ready(self, transfer: int) -> tuple[float, int]:
+    def _ready(self, transfer: int) -> float:
         """When the producer has ended and both ends are free."""
-        producer = self._producer[transfer]
-        ready = (self._end[producer], producer)
+        ready = self._end[self._producer[transfer]]
         for rank, peer, sends in self._ends(transfer):
             if self._transport.program_order:
                 ready = max(ready, self._free[rank])
             else:
-                ready = max(ready, self._queue.get(self._transport.queue(rank, peer, sends), (0.0, -1)))
+                ready = max(ready, self._queue.get(self._transport.queue(rank, peer, sends), 0.0))
         return ready
 
     def _ends(self, transfer: int) -> tuple[tuple[int, int, bool], tuple[int, int, bool]]:

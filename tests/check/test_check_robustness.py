@@ -24,9 +24,15 @@ rank r { for i in 0:m { pair(i) } if r { OPT } else { _ } let x = 1 if r else 2 
 param m = 2
 """)
 
+# fmt: off
 WORDS = [
-    *["schedule", "param", "let", "fn", "seq", "require", "ranks", "microbatches", "stages", "place", "loop", "vee", "on", "edge", "->", "tie", "cost", "rank", "for", "in", "if", "else", "and", "or", "not", "F", "B", "I", "W", "R", "OPT", "REDUCE_GRAD", "UNSHARD", "RESHARD", "SEND_F", "RECV_B", "0F0", "1B1", "2OPT", "0F0x", "F0", "_", "&", "@", "stage", "min", "max", "abs", "(", ")", "{", "}", "[", "]", ":", ",", "=", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "//", "%", "p", "m", "r", "i", "x", "0", "1", "2", "7", "99999999999999999999", '"text"', '"', "#", "\n", "é", "\x00"]
+    "schedule", "param", "let", "fn", "seq", "require", "ranks", "microbatches", "stages", "place", "loop", "vee", "on",
+    "edge", "->", "tie", "cost", "rank", "for", "in", "if", "else", "and", "or", "not", "F", "B", "I", "W", "R", "OPT",
+    "REDUCE_GRAD", "UNSHARD", "RESHARD", "SEND_F", "RECV_B", "0F0", "1B1", "2OPT", "0F0x", "F0", "_", "&", "@", "stage",
+    "min", "max", "abs", "(", ")", "{", "}", "[", "]", ":", ",", "=", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*",
+    "//", "%", "p", "m", "r", "i", "x", "0", "1", "2", "7", "9" * 20, '"text"', '"', "#", "é", "\n", "\0",
 ]
+# fmt: on
 
 
 def _survives(text: str, **parameters: int) -> tuple[Diagnostic, ...]:

@@ -270,6 +270,14 @@ def test_rules_name_the_parameters_and_the_nearest_values(diagnostics, rule, par
     assert found.help == (None if help_ is None else f"nearest that satisfy every rule: {help_}")
 
 
+def test_nearest_values_move_the_defaults_that_depend_on_them(diagnostics) -> None:
+    """Where `n` is not given it follows `p`, also for the values that are offered."""
+    text = 'param p = 4 param n = p ranks 1 microbatches 1\nrequire p < 4 and n == p, "no"\nrank r { }'
+    (found,) = diagnostics(text)
+    assert found.message == "no (p = 4, n = 4)"
+    assert found.help == "nearest that satisfy every rule: p = 3"
+
+
 # --- stage graph, ties, costs ----------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 import piper_dsl as piper
+from piper_dsl.expand import expand
+from piper_dsl.library import read_source
+from piper_dsl.syntax import parse, tree
 
 SCHEDULES = Path(__file__).parents[2] / "schedules"
 RANKS, MICROBATCHES = range(1, 9), range(1, 17)
@@ -81,8 +85,13 @@ def peaks(schedule: piper.Schedule) -> list[int]:
     return found
 
 
+@cache
+def parsed(name: str) -> tree.File:
+    return parse(read_source(str(SCHEDULES / f"{name}.pipe")))
+
+
 def load(name: str, parameters: dict[str, int]) -> piper.Schedule:
-    return piper.load(str(SCHEDULES / f"{name}.pipe"), parameters)
+    return expand(parsed(name), parameters)
 
 
 def accepted(name: str, parameters: dict[str, int]) -> piper.Schedule:

@@ -1,0 +1,113 @@
+"""Running a schedule in thought: every rank goes on as far as what it needs from other ranks has arrived.
+
+One pass gives the verdict (do all slots run?), an order that respects every need, and the time at which
+every slot starts. Needs within a rank are met by the order of the rank itself, which
+:mod:`piper_dsl.check.order` looks at; only needs between ranks are waited for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .operations import Kind
+from .schedule import Schedule
+from .slots import Slots
+
+__all__ = ["Arrivals", "Run", "find_arrivals", "run_slots"]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """What every slot needs from other ranks: ``first[k]`` is a slot, -1 for none.
+
+    Slots with several needs are in ``others``, with all of them. ``prompt`` slots wait for operations, not
+    for messages: optimizer steps that sum gradients over copies of a stage. ``own_order`` tells whether
+    what a slot needs of its own rank always stands before it.
+    """
+
+    first: list[int]
+    others: dict[int, list[int]]
+    prompt: frozenset[int]
+    own_order: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """``start`` has the time of every slot (0 where it never starts), ``order`` those that ran, in an
+    order that respects all needs; ``heads[r]`` counts what rank ``r`` ran."""
+
+    start: list[float]
+    order: list[int]
+    heads: list[int]
+
+
+def find_arrivals(schedule: Schedule, slots: Slots) -> Arrivals:
+    """The needs of every slot between ranks. Linear time."""
+    rank = schedule.rank[slots.first[:-1]]
+    own = np.repeat(np.arange(len(slots)), np.diff(slots.needs.offsets))
+    between = rank[own] != rank[slots.needs.sources]
+    needing, sources = own[between], slots.needs.sources[between]
+    first = np.full(len(slots), -1)
+    first[needing] = sources
+    others: dict[int, list[int]] = {}
+    several = np.isin(needing, np.flatnonzero(np.bincount(needing, minlength=len(slots)) > 1))
+    for slot, source in zip(needing[several].tolist(), sources[several].tolist(), strict=True):
+        others.setdefault(slot, []).append(source)
+    prompt = np.isin(schedule.kind[slots.first[:-1]], (Kind.OPT, Kind.REDUCE_GRAD))
+    others.update({slot: [int(first[slot])] for slot in np.flatnonzero(prompt & (first >= 0)) if slot not in others})
+    own_order = not np.any(slots.needs.sources[~between] >= own[~between])
+    return Arrivals(first.tolist(), others, frozenset(np.flatnonzero(prompt).tolist()), own_order)
+
+
+def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequence[float], latency: float) -> Run:
+    """Runs rows of slots, each in order, until all ran or all wait. Linear time.
+
+    A slot starts when the one before it on its row has ended and what it needs has been over for
+    ``latency``. All run exactly if rows and needs together have no cycle.
+    """
+    first, others = arrivals.first, arrivals.others
+    end: list[float] = [-1.0] * len(first)
+    start: list[float] = [0.0] * len(first)
+    order: list[int] = []
+    waiting: dict[int, list[int]] = {}
+    heads, free = [0] * len(rows), [0.0] * len(rows)
+    ready = list(range(len(rows) - 1, -1, -1))
+    while ready:
+        rank = ready.pop()
+        row, now = rows[rank], free[rank]
+        for head in range(heads[rank], len(row)):
+            slot = row[head]
+            source = first[slot]
+            if source >= 0:
+                if slot in others:
+                    source, arrived = _latest(others[slot], end, 0.0 if slot in arrivals.prompt else latency)
+                else:
+                    arrived = end[source] + latency if end[source] >= 0.0 else -1.0
+                if arrived < 0.0:
+                    break
+                if arrived > now:
+                    now = arrived
+            start[slot] = now
+            now += durations[slot]
+            end[slot] = now
+            order.append(slot)
+            if slot in waiting:
+                ready += waiting.pop(slot)
+        else:
+            heads[rank], free[rank] = len(row), now
+            continue
+        # Waiting: the time at which the row was free is that at which its last slot ended.
+        waiting.setdefault(source, []).append(rank)
+        heads[rank], free[rank] = head, end[row[head - 1]] if head else 0.0
+    return Run(start, order, heads)
+
+
+def _latest(sources: list[int], end: list[float], latency: float) -> tuple[int, float]:
+    """When the last of several needs arrives; -1 and which one, where one has not ended."""
+    for source in sources:
+        if end[source] < 0.0:
+            return source, -1.0
+    return sources[0], max(end[source] for source in sources) + latency
