@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
+from ..ir.operations import Kind
 from ..plan import PLACEMENTS, TRANSPORTS, Transport
 from .render import as_text
 
@@ -100,7 +101,11 @@ def costs_of(options: Iterable[str] | None, latency: float) -> Costs:
     for option in options or ():
         name, _, value = option.partition("=")
         try:
-            found[name.strip()] = float(value)
+            found[Kind[name.strip()].name] = float(value)
+        except KeyError:
+            kinds = ", ".join(Kind.__members__)
+            message = f"{option!r}: no kind of operation is called {name.strip()}; there are {kinds}"
+            raise typer.BadParameter(message) from None
         except ValueError:
             raise typer.BadParameter(f"{option!r}: write --cost KIND=number, as in --cost F=1.5") from None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rich.table import Table
@@ -36,12 +37,10 @@ def show(file: File) -> None:
 
     Example: piper-dsl show 1f1b
     """
-    from rich.text import Text
-
     from ..library import read_source
 
     with errors():
-        console().print(Text(read_source(file).text), end="")
+        sys.stdout.write(read_source(file).text)
 
 
 def _entry(name: str, source: Source) -> dict[str, Any]:

@@ -57,7 +57,9 @@ def find_arrivals(schedule: Schedule, slots: Slots) -> Arrivals:
     for slot, source in zip(needing[several].tolist(), sources[several].tolist(), strict=True):
         others.setdefault(slot, []).append(source)
     prompt = np.isin(schedule.kind[slots.first[:-1]], (Kind.OPT, Kind.REDUCE_GRAD))
-    others.update({slot: [int(first[slot])] for slot in np.flatnonzero(prompt & (first >= 0)) if slot not in others})
+    others.update(
+        {slot: [int(first[slot])] for slot in np.flatnonzero(prompt & (first >= 0)).tolist() if slot not in others}
+    )
     own_order = not np.any(slots.needs.sources[~between] >= own[~between])
     return Arrivals(first.tolist(), others, frozenset(np.flatnonzero(prompt).tolist()), own_order)
 

@@ -12,16 +12,19 @@ import numpy as np
 from ..check import check
 from ..diagnostics import PipeError
 from ..ir.costs import Costs
-from ..ir.needs import positions
-from ..ir.operations import TRANSFERS, Kind
+from ..ir.operations import COMPUTE as COMPUTE_KINDS
+from ..ir.operations import TRANSFERS
 from ..ir.schedule import Schedule
-from ..plan import Plan, Transport, place_transfers
+from ..plan import Plan, Transport
+from ..plan.orders import place_by_time
 from ..plan.plan import COMPUTE, SEND, split
 from ..plan.written import has_transfers
 from ..simulate.engine import AUTO, plan_and_simulate
 from .program import Code, Program
 
 __all__ = ["lower"]
+
+COMPUTE_CODES = tuple(Code(kind) for kind in COMPUTE_KINDS)
 
 
 def lower(
@@ -40,8 +43,7 @@ def lower(
 
 def _plan(schedule: Schedule, transport: Transport, placement: str, costs: Costs) -> Plan:
     if placement == AUTO and transport.name == "buffered" and not has_transfers(schedule):
-        # Where nothing waits for transfers, all placements take the same time.
-        return place_transfers(schedule, "eager", transport, costs)
+        return place_by_time(schedule, costs)
     return plan_and_simulate(schedule, costs, transport, placement)[0]
 
 
@@ -52,12 +54,10 @@ def _program(plan: Plan) -> Program:
     rank[computes] = schedule.rank[operation]
     rank[~computes] = plan.rank[split(plan.order)[1] != COMPUTE]
     key = np.arange(len(columns)) * 2
-    place = np.zeros(len(schedule), dtype=np.int64)
-    place[operation] = key[computes]
-    free_rank, free_key, free_columns = _frees(schedule, place)
+    free_rank, free_key, free_columns = _frees(schedule, columns, key)
     rank, key = np.concatenate([rank, free_rank]), np.concatenate([key, free_key])
     columns = np.concatenate([columns, free_columns]).astype(np.int32)
-    by_rank = np.lexsort((key, rank))
+    by_rank = np.argsort(rank * (2 * len(columns) + 2) + key, kind="stable")
     return Program(
         name=schedule.name,
         microbatches=schedule.microbatches,
@@ -96,12 +96,13 @@ def _instructions(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return computes, operation, columns
 
 
-def _frees(schedule: Schedule, place: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """FREE behind the last operation of every (stage, microbatch): W, else B, else F."""
-    at = positions(schedule)
-    last = np.where(at[Kind.W] >= 0, at[Kind.W], np.where(at[Kind.B] >= 0, at[Kind.B], at[Kind.F]))
-    stage, microbatch = np.indices(last.shape).reshape(2, -1)
-    index = last.ravel()
-    columns = np.full((len(index), 5), -1, dtype=np.int64)
-    columns[:, 0], columns[:, 1], columns[:, 2] = Code.FREE, stage, microbatch
-    return schedule.rank[index].astype(np.int64), place[index] + 1, columns
+def _frees(schedule: Schedule, columns: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """FREE behind the last that a rank does with a (stage, microbatch), its sends included."""
+    shape = (schedule.stages, schedule.microbatches)
+    last = np.full(shape, -1, dtype=np.int64)
+    uses = np.isin(columns[:, 0], (*COMPUTE_CODES, Code.SEND_F, Code.SEND_B))
+    np.maximum.at(last, (columns[uses, 1], columns[uses, 2]), key[uses])
+    stage, microbatch = np.nonzero(last >= 0)
+    freed = np.full((len(stage), 5), -1, dtype=np.int64)
+    freed[:, 0], freed[:, 1], freed[:, 2] = Code.FREE, stage, microbatch
+    return schedule.placement.rank_of[stage, microbatch].astype(np.int64), last[stage, microbatch] + 1, freed

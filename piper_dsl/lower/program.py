@@ -139,13 +139,16 @@ class Program:
             if document["format"] != FORMAT:
                 raise ValueError(f"format {document['format']}, expected {FORMAT}")
             return cls._from_document(document)
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+        except (KeyError, TypeError, IndexError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a program: {error}") from error
 
     @classmethod
     def _from_document(cls, document: dict[str, Any]) -> Program:
         rows = document["ranks"]
         flat = [[Code[code], *numbers] for row in rows for code, *numbers in row]
+        position = np.array(document["order"], dtype=np.int64)
+        if not np.array_equal(np.sort(position), np.arange(len(flat))):
+            raise ValueError("its order does not list every instruction once")
         return cls(
             name=document["name"],
             microbatches=document["microbatches"],
@@ -153,5 +156,5 @@ class Program:
             graph=StageGraph(document["stages"], tuple((a, b) for a, b in document["edges"])),
             columns=np.array(flat, dtype=np.int32).reshape(-1, 5),
             offsets=np.cumsum([0, *(len(row) for row in rows)]),
-            order=np.argsort(np.array(document["order"], dtype=np.int64)),
+            order=np.argsort(position),
         )

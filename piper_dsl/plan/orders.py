@@ -10,6 +10,7 @@ import heapq
 
 import numpy as np
 
+from ..ir.clock import run_slots
 from ..ir.costs import Costs
 from ..ir.operations import Kind
 from ..ir.schedule import Schedule
@@ -18,7 +19,7 @@ from .plan import COMPUTE, RECEIVE, SEND, Plan, split
 from .transfers import Transfers, find_transfers
 from .transport import Transport
 
-__all__ = ["PLACEMENTS", "place_transfers"]
+__all__ = ["PLACEMENTS", "place_by_time", "place_transfers"]
 
 PLACEMENTS = ("eager", "late", "event")
 
@@ -40,6 +41,24 @@ def place_transfers(schedule: Schedule, placement: str, transport: Transport, co
         if placement == "late":
             order = _deferred(order, slots, transfers, transport)
     return Plan(schedule, slots, transfers, order, np.arange(len(transfers)))
+
+
+def place_by_time(schedule: Schedule, costs: Costs) -> Plan:
+    """The plan for transports on which nothing waits: slots by their start, transfers behind their producers.
+
+    There all placements take the same time, so the cheapest to find is as good as any.
+    """
+    slots, transfers = schedule.slots, find_transfers(schedule)
+    durations = costs.durations(schedule, slots).tolist()
+    run = run_slots(slots.rows(), schedule.arrivals, durations, costs.latency)
+    place = np.empty(len(slots), dtype=np.int64)
+    visited = np.array(run.order, dtype=np.int64)
+    place[visited[np.argsort(np.array(run.start)[visited], kind="stable")]] = np.arange(len(slots))
+    produced = place[schedule.slot[transfers.producer]]
+    moved = np.arange(len(transfers)) * 3
+    steps = np.concatenate([np.arange(len(slots)) * 3 + COMPUTE, np.stack([moved + SEND, moved + RECEIVE], 1).ravel()])
+    behind = np.concatenate([place * 2, np.repeat(produced * 2 + 1, 2)])
+    return Plan(schedule, slots, transfers, steps[np.argsort(behind, kind="stable")], np.arange(len(transfers)))
 
 
 def _outgoing(slots: Slots, transfers: Transfers) -> list[list[int]]:

@@ -41,8 +41,9 @@ def find_bounds(schedule: Schedule, durations: np.ndarray, alone: np.ndarray, la
     for rank in range(schedule.ranks):
         mine = schedule.placement.rank_of == rank
         if mine.any():
-            work = max(busy[rank], compute[rank] + chains.after[mine].min())
-            busiest = max(busiest, float(chains.before[mine].min() + work))
+            # What concerns a stage as a whole may run before anything has arrived, and after all else.
+            work = chains.before[mine].min() + compute[rank] + chains.after[mine].min()
+            busiest = max(busiest, float(busy[rank]), float(work))
     return Bounds(busiest, float(chains.whole.max(initial=0.0)))
 
 

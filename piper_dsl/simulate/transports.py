@@ -112,7 +112,7 @@ class _Clock:
 
     def _ready(self, transfer: int) -> float:
         """When the producer has ended and both ends are free."""
-        ready = self._end[self._producer[transfer]]
+        ready: float = self._end[self._producer[transfer]]
         for rank, peer, sends in self._ends(transfer):
             if self._transport.program_order:
                 ready = max(ready, self._free[rank])

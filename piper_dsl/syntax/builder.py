@@ -207,7 +207,7 @@ class Builder(Transformer_NonRecursive[Token, t.File]):
         return t.Unary(self._span(meta), str(children[0]), children[1])
 
     def number(self, meta: Meta, children: list[Any]) -> t.Number:
-        digits = str(children[0])
+        digits = str(children[0]).lstrip("0") or "0"
         if len(digits) > 18 or int(digits) > LARGEST_INTEGER:
             message = f"the number is too large; integers stay within ±{LARGEST_INTEGER:,}"
             self.findings.append(Diagnostic("P105", message, self._span(meta)))

@@ -68,7 +68,7 @@ def test_a_written_out_library_schedule_is_accepted(chosen: tuple[str, dict[str,
 
 
 @given(LIBRARY, st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_removing_one_operation(chosen: tuple[str, dict[str, int]], data: st.DataObject) -> None:
     written = _written(chosen)
     rank, index = data.draw(_places(written))
@@ -88,7 +88,7 @@ def test_removing_one_operation(chosen: tuple[str, dict[str, int]], data: st.Dat
 
 
 @given(LIBRARY, st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_repeating_one_operation(chosen: tuple[str, dict[str, int]], data: st.DataObject) -> None:
     written = _written(chosen)
     rank, index = data.draw(_places(written))
@@ -112,7 +112,7 @@ def test_repeating_one_operation(chosen: tuple[str, dict[str, int]], data: st.Da
 
 
 @given(LIBRARY, st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_moving_one_operation(chosen: tuple[str, dict[str, int]], data: st.DataObject) -> None:
     written = _written(chosen)
     rank, index = data.draw(_places(written))
@@ -125,7 +125,7 @@ def test_moving_one_operation(chosen: tuple[str, dict[str, int]], data: st.DataO
 
 
 @given(LIBRARY, st.randoms(use_true_random=False))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_shuffling_every_rank(chosen: tuple[str, dict[str, int]], random) -> None:
     written = _written(chosen)
     for row in written.rows:
@@ -145,7 +145,7 @@ def _arbitrary(draw: st.DrawFn) -> _Written:
 
 
 @given(_arbitrary())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=160, deadline=None)
 @example(_Written([["0F0", "0B0"]], Sizes(1, (0,))))
 @example(_Written([["0F0"]], Sizes(1, (0,))))
 @example(_Written([[]], Sizes(1, (0,))))

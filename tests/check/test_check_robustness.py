@@ -54,13 +54,13 @@ def _survives(text: str, **parameters: int) -> tuple[Diagnostic, ...]:
 
 
 @given(st.text(max_size=80))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_text(text: str) -> None:
     _survives(text)
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=40))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_words_of_the_language(words: list[str]) -> None:
     _survives(" ".join(words))
 
@@ -69,7 +69,7 @@ def test_any_words_of_the_language(words: list[str]) -> None:
     st.sampled_from(TEXTS),
     st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.03), st.sampled_from(["", *WORDS])), min_size=1, max_size=3),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_a_good_text_with_parts_cut_out_and_words_put_in(text: str, cuts: list[tuple[float, float, str]]) -> None:
     for where, length, word in cuts:
         start = int(where * len(text))
@@ -78,7 +78,7 @@ def test_a_good_text_with_parts_cut_out_and_words_put_in(text: str, cuts: list[t
 
 
 @given(st.sampled_from(TEXTS), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_good_text_with_tokens_swapped(text: str, data: st.DataObject) -> None:
     tokens = text.split(" ")
     for _ in range(data.draw(st.integers(1, 3))):
@@ -91,7 +91,7 @@ def test_a_good_text_with_tokens_swapped(text: str, data: st.DataObject) -> None
     st.sampled_from(TEXTS[:4]),
     st.fixed_dictionaries({"p": st.integers(-3, 12), "m": st.integers(-3, 20)}),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_any_sizes(text: str, parameters: dict[str, int]) -> None:
     findings = _survives(text, **parameters)
     if min(parameters.values()) < 1:

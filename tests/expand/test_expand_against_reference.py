@@ -26,7 +26,7 @@ def _rows(schedule: Schedule) -> list[Row]:
 
 
 @given(files())
-@settings(max_examples=250, deadline=None, phases=(Phase.reuse, Phase.generate))
+@settings(max_examples=120, deadline=None, phases=(Phase.reuse, Phase.generate))
 def test_random_files_mean_the_same(drawn: tuple[str, dict[str, int]]) -> None:
     text, parameters = drawn
     file = parse(Source("random.pipe", text))

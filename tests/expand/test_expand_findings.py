@@ -202,7 +202,7 @@ CASES: list[tuple[str, list[str]]] = [
     # P214: a cycle in the stage graph
     (
         "ranks 3\nmicrobatches 1\nedge 0 -> 1\nedge 1 -> 2\nedge 2 -> 1\nrank r { }",
-        ["P214 5:1-12 the stage graph has a cycle through stage 1, stage 2"],
+        ["P214 5:1-12 the stage graph has a cycle: 2 -> 1 -> 2 => remove one of its edges"],
     ),
     # P404: a stage or microbatch that does not exist
     ("ranks 2\nmicrobatches 1\nedge 0 -> 2\nrank r { }", ["P404 3:11-12 stage 2 is outside 0..1"]),

@@ -133,7 +133,7 @@ def _assert_frees(schedule: Schedule, rows: list[tuple[Instruction, ...]]) -> No
 
 
 @given(_library())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_lowering_the_library(schedule: Schedule) -> None:
     _assert_sound(schedule, lower(schedule))
 
@@ -143,7 +143,7 @@ def test_lowering_other_shapes(example: Schedule) -> None:
 
 
 @given(_library())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_json_there_and_back(schedule: Schedule) -> None:
     program = lower(schedule)
     again = Program.from_json(program.to_json())

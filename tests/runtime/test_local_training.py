@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -243,3 +244,32 @@ def test_the_operations_are_timed() -> None:
         assert all(one.end <= other.start for one, other in pairwise(row))
     busy = max(sum(one.end - one.start for one in row) for row in report.operations)
     assert 0 < busy <= report.makespan <= report.seconds
+
+
+@pytest.mark.parametrize("m", [4, 8, 32])
+@pytest.mark.parametrize(("name", "peaks"), [("1f1b", [4, 3, 2, 1]), ("gpipe", None)])
+def test_a_rank_holds_as_many_outputs_as_are_in_flight(name: str, peaks: list[int] | None, m: int) -> None:
+    # Cases D3, D6, D8: 1F1B does not grow with m, and nothing stays after the step.
+    alive: dict[int, list[weakref.ref[torch.Tensor]]] = {stage: [] for stage in range(4)}
+    highest = [0] * 4
+
+    class Counted(Dense):
+        def __init__(self, stage: int) -> None:
+            super().__init__()
+            self.stage = stage
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            result = torch.tanh(self.linear(hidden))
+            alive[self.stage] = [ref for ref in alive[self.stage] if ref() is not None] + [weakref.ref(result)]
+            highest[self.stage] = max(highest[self.stage], len(alive[self.stage]))
+            return result
+
+    x, y = torch.randn(2, m, WIDTH)
+    stages = [Counted(stage) for stage in range(4)]
+    with piper.Pipeline(stages, piper.load(name, p=4, m=m), loss_fn=MSE, optimizer=sgd) as pipeline:
+        for _ in range(2):
+            pipeline.step(x, y)
+            assert not any(ref() is not None for refs in alive.values() for ref in refs)
+    # The loss stands in for the output of the last stage.
+    assert highest[:3] == (peaks or [m] * 4)[:3]
+    assert highest[3] == 1

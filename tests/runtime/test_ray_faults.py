@@ -21,8 +21,8 @@ import piper_dsl as piper
 pytestmark = pytest.mark.usefixtures("ray_instance")
 
 LIMIT = 60.0
-GONE = 3.0
-"""Seconds after close() in which Ray may end an actor."""
+GONE = 1.0
+"""Seconds after close() in which the last process may still be on its way out."""
 
 
 def _batch(size: int, hot: slice | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -224,6 +224,7 @@ def test_too_few_cpus_are_told_at_once_and_those_of_a_closed_pipeline_are_free()
         piper.Pipeline(mixed(2), schedule, **arguments).close()
     finally:
         ray.kill(seat)
+        assert eventually(lambda: ray.available_resources().get("CPU", 0) == 8, 20)
 
 
 def test_more_ranks_than_the_machine_has_gpus_are_told_at_once() -> None:

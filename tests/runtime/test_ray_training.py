@@ -28,6 +28,8 @@ pytestmark = pytest.mark.usefixtures("ray_instance")
 MSE = nn.functional.mse_loss
 LIMIT = 60.0
 """Seconds a step may take, so that a hang ends as an error."""
+GONE = 1.0
+"""Seconds after close() in which the last process may still be on its way out."""
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved_1f1b", "zb_h1"])
@@ -56,7 +58,7 @@ def test_trains_as_one_process(name: str) -> None:
         assert not torch.equal(states[0][0]["linear.bias"], states[-1][0]["linear.bias"])
         assert set(pipeline.last.losses) == {(schedule.stages - 1, i) for i in range(4)}
         assert len(rank_processes()) == 2
-    assert eventually(lambda: not rank_processes(), 3)
+    assert eventually(lambda: not rank_processes(), GONE)
 
 
 def test_a_vee_with_two_stages_per_rank_without_optimizer() -> None:
@@ -162,7 +164,7 @@ def test_the_accelerators_path_trains_as_one_process(name: str) -> None:
         assert_close(pipeline.state_dict(), state, EXACT)
         assert operations(pipeline) == rows(schedule)
         assert pipeline.held() == [0, 0]
-    assert eventually(lambda: not rank_processes(), 3)
+    assert eventually(lambda: not rank_processes(), GONE)
 
 
 def test_float32_large_messages_and_a_rank_without_parameters() -> None:

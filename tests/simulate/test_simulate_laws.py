@@ -38,7 +38,7 @@ def _run(schedule: Schedule, kinds: dict[str, list[float]], latency: float) -> T
 
 
 @given(_costed())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_no_makespan_beats_a_bound(drawn) -> None:
     timeline = _run(*drawn)
     assert timeline.makespan >= timeline.bounds.busiest_rank
@@ -47,7 +47,7 @@ def test_no_makespan_beats_a_bound(drawn) -> None:
 
 
 @given(_costed(), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_raising_a_cost_never_lowers_the_makespan(drawn, data: st.DataObject) -> None:
     schedule, kinds, latency = drawn
     before = _run(schedule, kinds, latency).makespan
@@ -61,7 +61,7 @@ def test_raising_a_cost_never_lowers_the_makespan(drawn, data: st.DataObject) ->
 
 
 @given(_costed(), st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_the_critical_path_is_contiguous_and_as_long_as_the_makespan(drawn, instant: bool) -> None:
     schedule, kinds, latency = drawn
     latency = 0.0 if instant else latency
@@ -79,7 +79,7 @@ def test_the_critical_path_is_contiguous_and_as_long_as_the_makespan(drawn, inst
 
 
 @given(_costed())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_nothing_starts_before_what_it_needs_or_while_its_rank_is_busy(drawn) -> None:
     """The needs are written out anew here, by name."""
     schedule, kinds, latency = drawn
