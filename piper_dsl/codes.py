@@ -11,6 +11,7 @@ CODES = MappingProxyType(
         # Text
         "P001": "the file cannot be read",
         "P002": "the file cannot be written",
+        "P003": "a profile of costs that cannot be used",
         "P101": "the text does not follow the grammar",
         "P102": "nested too deeply",
         "P103": "the file is too large",

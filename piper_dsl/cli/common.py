@@ -32,6 +32,7 @@ __all__ = [
     "MaxOps",
     "Parameters",
     "PlacementOption",
+    "ProfileOption",
     "TransportOption",
     "check_names",
     "checked",
@@ -63,7 +64,7 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How to report.")
 MaxOps = Annotated[int, typer.Option("--max-ops", min=1, help="Stop expanding beyond this many operations.")]
 CostOptions = Annotated[
     list[str] | None,
-    typer.Option("--cost", metavar="KIND=X", help="The duration of a kind of operation. May be repeated."),
+    typer.Option("--cost", metavar="KIND=X", help="The duration of a kind or slot, as in F=1 or F&B=2.5. Repeatable."),
 ]
 TransportOption = Annotated[
     str, typer.Option("--transport", metavar="NAME", help=f"How messages wait: {', '.join(TRANSPORTS)}.")
@@ -71,8 +72,9 @@ TransportOption = Annotated[
 PlacementOption = Annotated[
     str, typer.Option("--placement", metavar="NAME", help="Where transfers go: auto, eager, late, event.")
 ]
+ProfileOption = Annotated[str | None, typer.Option("--costs", metavar="FILE", help="A profile of costs, TOML or JSON.")]
 LatencyOption = Annotated[
-    float, typer.Option("--latency", min=0.0, help="What passes until a result arrives on another rank.")
+    float | None, typer.Option("--latency", min=0.0, help="What passes until a result arrives on another rank.")
 ]
 
 
@@ -93,15 +95,20 @@ def parameters_of(options: Iterable[str] | None) -> dict[str, int]:
     return found
 
 
-def costs_of(options: Iterable[str] | None, latency: float) -> Costs:
-    """The costs set by ``--cost KIND=x`` and ``--latency x``."""
-    from ..simulate import Costs
+def costs_of(options: Iterable[str] | None, latency: float | None, profile: str | None = None) -> Costs:
+    """The costs of ``--costs FILE``, overridden by ``--cost KIND=x`` and ``--latency x``.
 
-    found: dict[str, float] = {}
+    Raises PipeError for a profile that cannot be used.
+    """
+    from ..ir.costs import Costs
+    from ..ir.profile import read_profile
+
+    base = read_profile(profile) if profile else Costs()
+    found: dict[str, Any] = {"&".join(kind.name for kind in kinds): cost for kinds, cost in base.kinds.items()}
     for option in options or ():
         name, _, value = option.partition("=")
         try:
-            found[Kind[name.strip()].name] = float(value)
+            found["&".join(Kind[part.strip()].name for part in name.split("&"))] = float(value)
         except KeyError:
             kinds = ", ".join(Kind.__members__)
             message = f"{option!r}: no kind of operation is called {name.strip()}; there are {kinds}"
@@ -109,7 +116,7 @@ def costs_of(options: Iterable[str] | None, latency: float) -> Costs:
         except ValueError:
             raise typer.BadParameter(f"{option!r}: write --cost KIND=number, as in --cost F=1.5") from None
     try:
-        return Costs(latency=latency, **found)
+        return Costs(latency=base.latency if latency is None else latency, **found)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -18,6 +18,7 @@ from .common import (
     MaxOps,
     Parameters,
     PlacementOption,
+    ProfileOption,
     TransportOption,
     checked,
     console,
@@ -31,7 +32,8 @@ def simulate(
     file: File,
     param: Parameters = None,
     cost: CostOptions = None,
-    latency: LatencyOption = 0.0,
+    costs: ProfileOption = None,
+    latency: LatencyOption = None,
     transport: TransportOption = "buffered",
     placement: PlacementOption = "auto",
     format: FormatOption = Format.TEXT,
@@ -43,9 +45,9 @@ def simulate(
 
     Example: piper-dsl simulate zb_h1 -p p=4 -p m=8 --cost F=1.2 --latency 0.1
     """
-    costs = costs_of(cost, latency)
     with errors():
-        timeline = run_simulation(checked(file, param, max_ops, transport, placement), costs, transport, placement)
+        chosen = costs_of(cost, latency, costs)
+        timeline = run_simulation(checked(file, param, max_ops, transport, placement), chosen, transport, placement)
     if format is Format.JSON:
         print_json(_document(timeline))
     else:

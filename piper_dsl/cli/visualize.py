@@ -14,6 +14,7 @@ from .common import (
     MaxOps,
     Parameters,
     PlacementOption,
+    ProfileOption,
     TransportOption,
     checked,
     console,
@@ -30,7 +31,8 @@ def visualize(
     ] = None,
     param: Parameters = None,
     cost: CostOptions = None,
-    latency: LatencyOption = 0.0,
+    costs: ProfileOption = None,
+    latency: LatencyOption = None,
     transport: TransportOption = "buffered",
     placement: PlacementOption = "auto",
     width: Annotated[int | None, typer.Option(min=40, help="Columns of the text; default: the terminal's.")] = None,
@@ -43,9 +45,9 @@ def visualize(
     from ..draw import draw, timeline_text
     from ..simulate import simulate
 
-    costs = costs_of(cost, latency)
     with errors():
-        timeline = simulate(checked(file, param, max_ops, transport, placement), costs, transport, placement)
+        chosen = costs_of(cost, latency, costs)
+        timeline = simulate(checked(file, param, max_ops, transport, placement), chosen, transport, placement)
         terminal = console()
         if not output:
             terminal.print(timeline_text(timeline, width or terminal.width))

@@ -25,24 +25,22 @@ class Costs:
     """Durations that override those of the file, in any unit of time.
 
     ``Costs(F=1.0, B=[2.0, 2.0, 3.0, 2.0], latency=0.5)``: one number for all stages, or one for each.
-    ``latency`` is what passes between the end of an operation and the arrival of its result on another
-    rank; it occupies nobody.
+    Joined kinds, as in ``Costs(**{"F&B": 2.5})``, name an overlapped slot; its stage is that of its first
+    operation. ``latency`` is what passes between the end of an operation and the arrival of its result on
+    another rank; it occupies nobody.
 
     Raises ValueError for a name that is no kind of operation and for negative or non-finite costs.
     """
 
-    kinds: Mapping[Kind, tuple[float, ...] | float] = field(default_factory=dict)
+    kinds: Mapping[tuple[Kind, ...], tuple[float, ...] | float] = field(default_factory=dict)
     latency: float = 0.0
 
     def __init__(self, *, latency: float = 0.0, **kinds: Cost) -> None:
-        unknown = [name for name in kinds if name not in Kind.__members__]
-        if unknown:
-            raise ValueError(f"no kind of operation is called {unknown[0]}; there are {', '.join(Kind.__members__)}")
         for name, cost in [("latency", latency), *kinds.items()]:
             numbers = np.asarray(cost, dtype=np.float64)
             if not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
                 raise ValueError(f"the cost of {name} must be a finite number of at least 0, not {cost}")
-        values = {Kind[name]: tuple(c) if isinstance(c, Sequence) else float(c) for name, c in kinds.items()}
+        values = {_kinds(name): tuple(c) if isinstance(c, Sequence) else float(c) for name, c in kinds.items()}
         object.__setattr__(self, "kinds", MappingProxyType(values))
         object.__setattr__(self, "latency", float(latency))
 
@@ -56,20 +54,36 @@ class Costs:
             table[kind] = cost
         declared = schedule.declared_costs
         table = np.where(np.isnan(declared), table, declared)
-        for kind, own in self.kinds.items():
-            if isinstance(own, tuple) and len(own) != schedule.stages:
-                raise ValueError(f"{len(own)} costs of {kind.name} for {schedule.stages} stages")
-            table[kind] = own
+        for kinds, own in self.kinds.items():
+            if len(kinds) == 1:
+                table[kinds[0]] = _by_stage(kinds, own, schedule.stages)
         return table
 
     def durations(self, schedule: Schedule, slots: Slots) -> np.ndarray:
-        """The duration of every slot; float64. An overlapped slot takes its declared cost, else the sum."""
+        """The duration of every slot; float64. An overlapped slot takes its own cost, else the sum."""
         single = self.table(schedule)[schedule.kind, schedule.stage]
         total = np.add.reduceat(single, slots.first[:-1]) if len(schedule) else np.zeros(0)
-        for kinds, declared in schedule.overlap_costs.items():
+        own = {kinds: _by_stage(kinds, c, schedule.stages) for kinds, c in self.kinds.items() if len(kinds) > 1}
+        for kinds, costs in {**schedule.overlap_costs, **own}.items():
             for slot in np.flatnonzero(np.diff(slots.first) == len(kinds)):
                 first, end = slots.first[slot], slots.first[slot + 1]
-                cost = declared[schedule.stage[first]]
+                cost = costs[schedule.stage[first]]
                 if tuple(sorted(schedule.kind[first:end])) == kinds and not np.isnan(cost):
                     total[slot] = cost
         return total
+
+
+def _kinds(name: str) -> tuple[Kind, ...]:
+    """The kinds that a name such as ``F`` or ``F&B`` means, sorted. Raises ValueError for anything else."""
+    parts = [part.strip() for part in name.split("&")]
+    unknown = [part for part in parts if part not in Kind.__members__]
+    if unknown:
+        raise ValueError(f"no kind of operation is called {unknown[0]}; there are {', '.join(Kind.__members__)}")
+    return tuple(sorted(Kind[part] for part in parts))
+
+
+def _by_stage(kinds: tuple[Kind, ...], cost: tuple[float, ...] | float, stages: int) -> np.ndarray:
+    if isinstance(cost, tuple) and len(cost) != stages:
+        name = "&".join(kind.name for kind in kinds)
+        raise ValueError(f"{len(cost)} costs of {name} for {stages} stages")
+    return np.broadcast_to(np.asarray(cost, dtype=np.float64), stages)

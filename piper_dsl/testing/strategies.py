@@ -85,7 +85,7 @@ class _Shape:
                 yield f"fn on{s}(i) = {_chosen('i', [str(rank) for rank in row])}"
             yield f"place s, i on {_chosen('s', [f'on{s}(i)' for s in range(self.stages)])}"
         elif by_stage != _loop(self.stages, self.ranks):
-            is_vee = by_stage == _vee(self.stages, self.ranks)
+            is_vee = self.stages % self.ranks == 0 and by_stage == _vee(self.stages, self.ranks)
             yield "place vee" if is_vee else f"place s on {_chosen('s', [str(rank) for rank in by_stage])}"
 
 

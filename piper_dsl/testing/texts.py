@@ -130,13 +130,9 @@ class _Writer:
         return self._list(self._operation, 1, 2, "&")
 
     def _literals(self) -> list[str]:
-        """A run; what is joined by ``&`` is one token here, as no comment may stand in it."""
-        tokens: list[str] = []
-        for number in range(self._number(1, 5)):
-            if number and self._number(0, 3) == 3:
-                tokens[-1] += self._pick([" & ", "&", " &\n  "]) + self._literal()
-            else:
-                tokens.append(self._literal())
+        tokens = [self._literal()]
+        for _ in range(self._number(0, 4)):
+            tokens += [*["&"][: self._number(0, 3) == 3], self._literal()]
         return tokens
 
     def _run_item(self) -> list[str]:
@@ -162,13 +158,14 @@ class _Writer:
             lambda: self._if(depth),
         )
 
-    def _if(self, depth: int) -> list[str]:
-        tokens = ["if", *self.expression(depth=2), *self._block(depth - 1)]
+    def _if(self, depth: int, level: int = 1) -> list[str]:
+        """Level 1: behind a ``let``, a condition that is a conditional stands in parentheses."""
+        tokens = ["if", *self.expression(level, depth=2), *self._block(depth - 1)]
         match self._number(0, 2):
             case 1:
                 tokens += ["else", *self._block(depth - 1)]
             case 2:
-                tokens += ["else", *(self._if(depth - 1) if depth > 1 else self._block(0))]
+                tokens += ["else", *(self._if(depth - 1, 0) if depth > 1 else self._block(0))]
         return tokens
 
     # --- declarations --------------------------------------------------------------------------
@@ -183,7 +180,9 @@ class _Writer:
             lambda: ["fn", self._name(), "(", *self._names(), ")", "=", *self.expression()],
             lambda: ["seq", self._name(), "(", *self._names(), ")", *self._block(2)],
             lambda: ["require", *self.expression(), *self._message()],
-            lambda: [self._pick(["ranks", "microbatches", "stages"]), *self.expression()],
+            lambda: ["ranks", *self.expression()],
+            lambda: ["microbatches", *self.expression()],
+            lambda: ["stages", *self.expression()],
             self._place,
             lambda: ["edge", *self.expression(depth=1), "->", *self.expression(depth=1)],
             lambda: ["tie", *self._list(lambda: self.expression(depth=1), 2, 3)],
@@ -283,7 +282,7 @@ def _damaged(draw: st.DrawFn, texts: st.SearchStrategy[str]) -> str:
     word = st.sampled_from(_WORDS)
     for _ in range(draw(st.integers(1, 3))):
         spans = [match.span() for match in re.finditer(r"\w+", text)]
-        if spans and draw(st.booleans()):
+        if bool(spans) and draw(st.booleans()):
             start, end = draw(st.sampled_from(spans))
             piece = draw(word)
         else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
 import pytest
 import ray
+from runtime_processes import rank_processes
 
 LIMIT = 90
 """Seconds that any one test may take."""
@@ -25,6 +26,13 @@ def ray_instance() -> Iterator[None]:
         ray.init(num_cpus=8, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         yield
         ray.shutdown()
+
+
+@pytest.fixture
+def own_ranks(ray_instance: None) -> Callable[[], set[int]]:
+    """The processes that hold ranks now and did not when the test began."""
+    before = rank_processes()
+    return lambda: rank_processes() - before
 
 
 @pytest.fixture(autouse=True)

@@ -164,8 +164,11 @@ def test_a_closed_pipeline_says_so(target: str, ask: Callable[[piper.Pipeline], 
     pipeline = _pipeline(target)
     pipeline.close()
     pipeline.close()
-    with pytest.raises(piper.PipeError) as error:
-        ask(pipeline)
+    try:
+        with pytest.raises(piper.PipeError) as error:
+            ask(pipeline)
+    finally:
+        pipeline.close()
     assert only(error).code == "P712"
     assert "closed" in only(error).message
 

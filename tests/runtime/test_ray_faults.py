@@ -6,19 +6,22 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import ray
 import torch
 from runtime_models import HOT, WIDTH, Carry, Faulty, FaultyWeight, first_and_last, mixed, mixed_batch, sgd
-from runtime_processes import alive, eventually, rank_processes
+from runtime_processes import alive, eventually
 from runtime_reference import EXACT, assert_close, close, only, operations, rows, trained_whole, written
 from torch import nn
 
 import piper_dsl as piper
 
 pytestmark = pytest.mark.usefixtures("ray_instance")
+
+Ranks = Callable[[], set[int]]
 
 LIMIT = 60.0
 GONE = 1.0
@@ -46,11 +49,11 @@ class _LeftEarlyError(Exception):
     pass
 
 
-def _raise_in_a_stage_then_leave_early(pipeline: piper.Pipeline, pids: set[int]) -> None:
+def _raise_in_a_stage_then_leave_early(pipeline: piper.Pipeline, own_ranks: Ranks, pids: set[int]) -> None:
     with pipeline:
         pipeline.step(*_batch(8))
         before = pipeline.state_dict()
-        pids |= rank_processes()
+        pids |= own_ranks()
         started = time.monotonic()
         with pytest.raises(piper.PipeError) as error:
             pipeline.step(*_batch(8, hot=slice(4, 6)))
@@ -66,17 +69,17 @@ def _raise_in_a_stage_then_leave_early(pipeline: piper.Pipeline, pids: set[int])
 
 
 @pytest.mark.parametrize("transport", ["shared-memory", "gloo"])
-def test_a_stage_that_raises_is_named_and_the_pipeline_stops(transport: str) -> None:
+def test_a_stage_that_raises_is_named_and_the_pipeline_stops(transport: str, own_ranks: Ranks) -> None:
     # Case G7; and leaving leaves no process behind, also where the body raises.
     stages = [Carry(), Faulty("raise")]
     arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": LIMIT, "transport": transport}
     pipeline = piper.Pipeline(stages, piper.load("1f1b", p=2, m=4), target="ray-dag", **arguments)
     pids: set[int] = set()
     with pytest.raises(_LeftEarlyError):
-        _raise_in_a_stage_then_leave_early(pipeline, pids)
+        _raise_in_a_stage_then_leave_early(pipeline, own_ranks, pids)
     assert len(pids) == 2
     assert eventually(lambda: not alive(pids), GONE)
-    assert rank_processes() == set()
+    assert own_ranks() == set()
 
 
 def test_weight_passes_and_the_optimizer_of_a_leaf_rank_run_and_their_errors_arrive() -> None:
@@ -115,7 +118,7 @@ def _kill_when_marked(mark: Path, killed: dict[str, float]) -> threading.Thread:
 
 
 @pytest.mark.parametrize(("transport", "ranks"), [("shared-memory", 3), ("gloo", 2)])
-def test_an_actor_killed_in_mid_step_is_named(transport: str, ranks: int, tmp_path: Path) -> None:
+def test_an_actor_killed_in_mid_step_is_named(transport: str, ranks: int, tmp_path: Path, own_ranks: Ranks) -> None:
     # Case G8: rank 1, in the middle where there are three.
     mark = tmp_path / "asleep"
     stages = [Carry() for _ in range(ranks)]
@@ -125,7 +128,7 @@ def test_an_actor_killed_in_mid_step_is_named(transport: str, ranks: int, tmp_pa
     killed: dict[str, float] = {}
     with piper.Pipeline(stages, schedule, target="ray-dag", **arguments) as pipeline:
         pipeline.step(*_batch(8))
-        pids = rank_processes()
+        pids = own_ranks()
         assert len(pids) == ranks
         thread = _kill_when_marked(mark, killed)
         with pytest.raises(piper.PipeError) as error:
@@ -144,13 +147,13 @@ def test_an_actor_killed_in_mid_step_is_named(transport: str, ranks: int, tmp_pa
     assert eventually(lambda: not alive(pids), GONE)
 
 
-def test_a_stuck_stage_is_ended_by_the_time_out_and_every_rank_is_told_of(tmp_path: Path) -> None:
+def test_a_stuck_stage_is_ended_by_the_time_out_and_every_rank_is_told_of(tmp_path: Path, own_ranks: Ranks) -> None:
     stages = [Carry(), Faulty("sleep", tmp_path / "asleep")]
     schedule = piper.load("1f1b", p=2, m=4)
     arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": 3.0, "target": "ray-dag"}
     with piper.Pipeline(stages, schedule, **arguments) as pipeline:
         pipeline.step(*_batch(8))
-        pids = rank_processes()
+        pids = own_ranks()
         started = time.monotonic()
         with pytest.raises(piper.PipeError) as error:
             pipeline.step(*_batch(8, hot=slice(4, 6)))
@@ -181,7 +184,7 @@ class _Sleeper(nn.Linear):
         super().__setstate__(state)
 
 
-def test_a_rank_that_cannot_start_says_why_in_one_line() -> None:
+def test_a_rank_that_cannot_start_says_why_in_one_line(own_ranks: Ranks) -> None:
     schedule = written("ranks 1\nmicrobatches 1\nrank 0: F0 B0")
     arguments = {"loss_fn": nn.functional.mse_loss, "timeout": LIMIT, "target": "ray-dag"}
     with piper.Pipeline([_Sleeper()], schedule, **arguments) as pipeline:
@@ -192,7 +195,7 @@ def test_a_rank_that_cannot_start_says_why_in_one_line() -> None:
         assert "LookupError: cannot wake up here" in message
         assert "\n" not in message
         assert "\x1b" not in message
-    assert eventually(lambda: not rank_processes(), GONE)
+    assert eventually(lambda: not own_ranks(), GONE)
 
 
 @ray.remote

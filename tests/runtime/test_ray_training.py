@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from runtime_models import WIDTH, Bare, Dense, Linear, first_and_last, mixed, mixed_batch, sgd
-from runtime_processes import eventually, rank_processes
+from runtime_processes import eventually
 from runtime_reference import (
     EXACT,
     SINGLE,
@@ -26,6 +28,7 @@ import piper_dsl as piper
 pytestmark = pytest.mark.usefixtures("ray_instance")
 
 MSE = nn.functional.mse_loss
+Ranks = Callable[[], set[int]]
 LIMIT = 60.0
 """Seconds a step may take, so that a hang ends as an error."""
 GONE = 1.0
@@ -33,7 +36,7 @@ GONE = 1.0
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved_1f1b", "zb_h1"])
-def test_trains_as_one_process(name: str) -> None:
+def test_trains_as_one_process(name: str, own_ranks: Ranks) -> None:
     # Four tensors on every boundary, two of them without a gradient (case B14).
     schedule = piper.load(name, p=2, m=4)
     stages = mixed(schedule.stages)
@@ -57,8 +60,8 @@ def test_trains_as_one_process(name: str) -> None:
             assert_close(one, copy, 0.0)
         assert not torch.equal(states[0][0]["linear.bias"], states[-1][0]["linear.bias"])
         assert set(pipeline.last.losses) == {(schedule.stages - 1, i) for i in range(4)}
-        assert len(rank_processes()) == 2
-    assert eventually(lambda: not rank_processes(), GONE)
+        assert len(own_ranks()) == 2
+    assert eventually(lambda: not own_ranks(), GONE)
 
 
 def test_a_vee_with_two_stages_per_rank_without_optimizer() -> None:
@@ -153,7 +156,7 @@ def test_a_fork_whose_second_branch_is_on_another_rank() -> None:
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved_1f1b"])
-def test_the_accelerators_path_trains_as_one_process(name: str) -> None:
+def test_the_accelerators_path_trains_as_one_process(name: str, own_ranks: Ranks) -> None:
     schedule = piper.load(name, p=2, m=4)
     stages = mixed(schedule.stages)
     batches = [mixed_batch(8, seed) for seed in range(3)]
@@ -164,7 +167,7 @@ def test_the_accelerators_path_trains_as_one_process(name: str) -> None:
         assert_close(pipeline.state_dict(), state, EXACT)
         assert operations(pipeline) == rows(schedule)
         assert pipeline.held() == [0, 0]
-    assert eventually(lambda: not rank_processes(), GONE)
+    assert eventually(lambda: not own_ranks(), GONE)
 
 
 def test_float32_large_messages_and_a_rank_without_parameters() -> None:
