@@ -63,6 +63,7 @@ class Rank:
     """Runs operations on the stages of one rank; buffers are keyed by (stage, microbatch)."""
 
     def __init__(self, spec: RankSpec) -> None:
+        self.number = spec.rank
         self._spec = spec
         self._graph = spec.graph
         self._stages = {stage: self._stage(stage, module) for stage, module in spec.modules.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,8 +33,12 @@ class _RankActor:
     """
 
     def __init__(self, spec: RankSpec) -> None:
-        self._rank = Rank(spec)
         self._failure: OperationFailed | None = None
+        self._startup: tuple[str, str] | None = None
+        try:
+            self._rank = Rank(spec)
+        except Exception as error:
+            self._startup = (f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
 
     # --- bound into the graph ----------------------------------------------------------------
 
@@ -84,15 +89,23 @@ class _RankActor:
         if self._failure is not None:
             return self._failure
         try:
-            if isinstance(arrived, Message):
-                self._rank.receive(_direction(operation), arrived)
-            self._rank.run(operation)
+            return self._computed(arrived, operation, target, frees)
         except OperationFailed as failure:
             self._failure = failure
-            return failure
-        if frees and operation.microbatch is not None:
+        except Exception as error:
+            self._failure = OperationFailed.wrap(self._rank.number, operation, error)
+        return self._failure
+
+    def _computed(self, arrived: _Arrived, operation: Operation, target: int | None, frees: bool) -> Message | None:
+        """Runs an operation; the message it has for a stage on another rank, if it has one."""
+        if isinstance(arrived, Message):
+            self._rank.receive(_direction(operation), arrived)
+        self._rank.run(operation)
+        if operation.microbatch is None:
+            return None
+        if frees:
             self._rank.free(operation.stage, operation.microbatch)
-        if target is None or operation.microbatch is None:
+        if target is None:
             return None
         return self._rank.send(_direction(operation), operation.stage, target, operation.microbatch)
 
@@ -103,8 +116,9 @@ class _RankActor:
         doing, since = self._rank.doing
         return f"{doing}, for {time.monotonic() - since:.1f} s"
 
-    def pid(self) -> int:
-        return os.getpid()
+    def started(self) -> tuple[int, tuple[str, str] | None]:
+        """The process, and why the rank could not be made there, with its traceback; None if it could."""
+        return os.getpid(), self._startup
 
     def state(self) -> dict[int, dict[str, Any]]:
         return self._rank.state()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from pickle import PicklingError
 from typing import Any
 
 import ray
 import torch
 from ray.dag import DAGContext, DAGNode, InputNode, MultiOutputNode
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayChannelError
+from ray.exceptions import RayError
 
 from ..diagnostics import Diagnostic, PipeError
 from ..lower.binds import BindPlan, loaded, plan_binds
@@ -91,8 +92,8 @@ class RayDagTarget:
                 # What get() returns are views on Ray's channels: copied before anything else happens.
                 results = self._graph.execute(list(batches))
                 reports: list[RankReport] = [copy.deepcopy(result.get(timeout=NEVER)) for result in results]
-        except (ActorDiedError, ActorUnavailableError, RayChannelError) as error:
-            raise PipeError(watch.verdict or self._death()) from error
+        except RayError as error:
+            raise PipeError(watch.verdict or self._death(error)) from error
         self._between_steps = True
         failed = [report for report in reports if isinstance(report, OperationFailed)]
         if failed:
@@ -108,11 +109,18 @@ class RayDagTarget:
             size = str(largest + HEADROOM)
             options["runtime_env"] = {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": size}}
         device = "cuda" if gpus else "cpu"
-        self._actors = [RankActor.options(**options).remote(replace(spec, device=device)) for spec in self._specs]
+        specs = [replace(spec, device=device) for spec in self._specs]
+        self._actors = [_sent(spec, options) for spec in specs]
         try:
-            self._pids = ray.get([actor.pid.remote() for actor in self._actors])
-        except ray.exceptions.RayError as error:
-            raise PipeError(Diagnostic("P714", f"a rank could not start: {error}")) from error
+            answers = ray.get([actor.started.remote() for actor in self._actors])
+        except RayError as error:
+            raise PipeError(Diagnostic("P714", f"a rank could not start: {_first_line(error)}")) from error
+        self._pids = [pid for pid, _ in answers]
+        for rank, (_, failure) in enumerate(answers):
+            if failure is not None:
+                message, trace = failure
+                notes = tuple(trace.rstrip().splitlines())
+                raise PipeError(Diagnostic("P701", f"rank {rank} could not start: {message}", notes=notes))
         graph = bind_graph(self._plan, self._actors, self._hint())
         self._graph = graph.experimental_compile(
             _submit_timeout=NEVER,
@@ -125,17 +133,19 @@ class RayDagTarget:
             return GlooCommunicator(self._actors)
         return "accelerator" if self._session.gpus and len(self._actors) > 1 else None
 
-    def _death(self) -> Diagnostic:
+    def _death(self, error: RayError) -> Diagnostic:
         """Which ranks are gone, and what the others were doing."""
         alive = {}
         for rank, actor in enumerate(self._actors):
             try:
                 alive[rank] = ray.get(actor.where.remote(), timeout=2.0)
-            except (ray.exceptions.RayError, TimeoutError):
+            except (RayError, TimeoutError):
                 continue
         dead = [rank for rank in range(len(self._actors)) if rank not in alive]
-        names = ", ".join(f"rank {rank} (process {self._pids[rank]})" for rank in dead) or "a rank"
         notes = tuple(f"rank {rank}: {doing}" for rank, doing in alive.items())
+        if not dead:
+            return Diagnostic("P713", f"the graph of the ranks broke: {_first_line(error)}", notes=notes)
+        names = ", ".join(f"rank {rank} (process {self._pids[rank]})" for rank in dead)
         return Diagnostic("P713", f"{names} died during the step", notes=notes)
 
     def _ask(self, method: str) -> list[Any]:
@@ -162,3 +172,19 @@ class RayDagTarget:
             self._graph = None
         self._session.end(self._actors, self._pids)
         self._actors = []
+
+
+def _sent(spec: RankSpec, options: dict[str, Any]) -> Any:
+    """The actor of a rank. Raises PipeError (P701) for what cannot be sent to another process."""
+    try:
+        return RankActor.options(**options).remote(spec)
+    except (TypeError, PicklingError) as error:
+        stages = ", ".join(map(str, spec.modules))
+        why = _first_line(error.__cause__ or error)
+        message = f"rank {spec.rank} (stages {stages}) cannot be sent to its process: {why}"
+        help_ = "modules, loss and optimizer are pickled; make locks, files and the like where they are used"
+        raise PipeError(Diagnostic("P701", message, None, help_)) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -17,6 +17,9 @@ __all__ = ["RaySession"]
 _GOODBYE = 3.0
 """Seconds an actor gets to leave by itself, which lets Ray clean up behind it, before it is killed."""
 
+_LEAVING = 5.0
+"""Seconds until Ray knows that what an actor held is free again, with some to spare."""
+
 
 class RaySession:
     """Starts Ray where nobody has, and ends it then; checks that every rank finds a place.
@@ -40,7 +43,13 @@ class RaySession:
             raise
 
     def _check(self, what: str, ranks: int) -> None:
-        free, total = int(ray.available_resources().get(what, 0)), int(ray.cluster_resources().get(what, 0))
+        """Raises PipeError where ranks find no place, after the time that ended actors take to leave theirs."""
+        deadline = time.monotonic() + _LEAVING
+        total = int(ray.cluster_resources().get(what, 0))
+        free = int(ray.available_resources().get(what, 0))
+        while free < ranks <= total and time.monotonic() < deadline:
+            time.sleep(0.05)
+            free = int(ray.available_resources().get(what, 0))
         if free < ranks:
             message = f"{ranks} ranks need {ranks} {what}s, one each; Ray has {free} free of {total}"
             raise PipeError(Diagnostic("P714", message, None, "close other pipelines, or start Ray with more"))

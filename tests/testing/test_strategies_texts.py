@@ -153,6 +153,26 @@ def test_broken_text_reaches_every_floor() -> None:
     assert seen >= {"fine", "P101", "P102", "P201", "P205", "P211"}, seen
 
 
+# --- found by the strategies above ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["let x = 1 if 2 else 3)", "ranks 1 if 2 else 3 ]", "place s on s if 1 else 2 }"])
+def test_a_stray_bracket_behind_a_conditional_is_a_finding(text: str) -> None:
+    assert [finding.code for finding in findings(text)] == ["P101"]
+
+
+def test_an_operation_behind_a_wrapped_one_stays_where_it_is_put() -> None:
+    once = formatted(f"rank 0 {{ F[{' + '.join(['1'] * 30)}]  F0 }}")
+    assert formatted(once) == once
+
+
+@pytest.mark.xfail(strict=True, raises=PipeError, reason="behind a `let`, a conditional condition needs parentheses")
+def test_an_if_behind_a_let_may_have_a_conditional_as_condition() -> None:
+    assert tree("rank r { let x = 1  if 1 if r else 0 { F0 } }") == tree(
+        "rank r { let x = 1  if (1 if r else 0) { F0 } }"
+    )
+
+
 # --- the package -----------------------------------------------------------------------------
 
 
