@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from ..plan.completion import complete
 from ..plan.plan import COMPUTE, RECEIVE, SEND
 from ..plan.transport import Transport
@@ -70,8 +68,8 @@ def _grouped(written: Written, transport: Transport) -> Iterator[tuple[Written, 
         for position in mine:
             pair = [step for step in row[position : position + 2] if step % 3 != COMPUTE]
             if {step % 3 for step in pair} == {SEND, RECEIVE}:
-                one, other = (group[step // 3] for step in pair)
-                group = np.where(group == max(one, other), min(one, other), group)
+                one, other = pair
+                group[other // 3, other % 3] = group[one // 3, one % 3]
                 words.append(" & ".join(_name(written, step) for step in pair))
                 break
     if words:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import nn
 
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.schedule import Schedule
+from ..runtime.failure import where_raised
 from ..runtime.pipeline import Pipeline, StepReport, measured_costs
 from ..runtime.whole import WholeModel
 from ..simulate import simulate
@@ -64,9 +65,8 @@ def train(job: Job) -> None:
     loss_fn = _named(job.loss, "--loss")
     batches = _first(_made(job.data, "--data", job.batch), job)
     with _progress() as progress:
-        result = _Result(
-            *_pipeline(job, stages, loss_fn, batches, progress), _whole(job, stages, loss_fn, batches, progress)
-        )
+        losses, reports = _pipeline(job, stages, loss_fn, batches, progress)
+        result = _Result(losses, reports, _whole(job, stages, loss_fn, batches, progress))
     if job.format is Format.JSON:
         print_json(_document(job, result))
     else:
@@ -80,9 +80,11 @@ def _named(name: str, option: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ModuleNotFoundError, AttributeError, ValueError) as error:
         help_ = "write module:function; modules are found from the current folder and the installed packages"
         raise PipeError(Diagnostic("P701", f"{option} {name}: {error}", None, help_)) from error
+    except Exception as error:
+        raise _users_fault(f"{option} {name}: the module does not import", error) from error
     if not callable(found):
         raise PipeError(Diagnostic("P701", f"{option} {name} is not a function"))
     result: Callable[..., Any] = found
@@ -92,33 +94,32 @@ def _named(name: str, option: str) -> Callable[..., Any]:
 def _made(name: str, option: str, number: int) -> Any:
     """What a factory returns; it is given the number if it takes one."""
     factory = _named(name, option)
-    takes_one = any(
-        p.default is p.empty or p.annotation in (int, "int") for p in inspect.signature(factory).parameters.values()
-    )
+    parameters = inspect.signature(factory).parameters.values()
+    takes_one = any(p.default is p.empty or p.annotation in (int, "int") for p in parameters)
     try:
         return factory(number) if takes_one else factory()
     except Exception as error:
-        notes = tuple(_trace(error))
-        raise PipeError(
-            Diagnostic("P701", f"{option} {name} raised {type(error).__name__}: {error}", notes=notes)
-        ) from error
+        raise _users_fault(f"{option} {name} raised", error) from error
 
 
-def _trace(error: Exception) -> Iterator[str]:
-    """Where an error of the user's code came from, innermost last, without this package."""
-    trace = error.__traceback__
-    while trace:
-        code = trace.tb_frame.f_code
-        if "piper_dsl/cli" not in code.co_filename:
-            yield f"{code.co_filename}:{trace.tb_lineno} in {code.co_name}"
-        trace = trace.tb_next
+def _users_fault(what: str, error: Exception) -> PipeError:
+    """An error of code that the user named, with the places it came through."""
+    return PipeError(Diagnostic("P701", f"{what}: {type(error).__name__}: {error}", notes=where_raised(error)))
 
 
-def _first(batches: Iterable[Any], job: Job) -> list[Any]:
+def _first(batches: Any, job: Job) -> list[Any]:
     """As many batches as there are steps; fewer where the data ends."""
-    found = [batch for _, batch in zip(range(job.steps), batches, strict=False)]
+    if not isinstance(batches, Iterable):
+        raise PipeError(Diagnostic("P703", f"--data {job.data} must return an iterable of (inputs, targets)"))
+    try:
+        found = [batch for _, batch in zip(range(job.steps), batches, strict=False)]
+    except Exception as error:
+        raise _users_fault(f"--data {job.data} raised", error) from error
     if not found:
         raise PipeError(Diagnostic("P703", f"--data {job.data} has no batch"))
+    for number, batch in enumerate(found):
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise PipeError(Diagnostic("P703", f"--data {job.data}: batch {number} is not a pair (inputs, targets)"))
     return found
 
 

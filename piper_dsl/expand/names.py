@@ -185,11 +185,9 @@ class _Names:
         bodies: dict[str, t.Node] = {name: f.value for name, f in self._functions.items()}
         bodies |= {name: s.body for name, s in self._sequences.items()}
         calls = {name: {w.text: w for w in _called(body) if w.text in bodies} for name, body in bodies.items()}
-        done: set[str] = set()
+        finished: set[str] = set()
         for name in bodies:
-            chain = _cycle_from(name, calls, done)
-            if chain:
-                done.update(chain)
+            for chain in _cycles_from(name, calls, finished):
                 words = [calls[caller][callee] for caller, callee in pairwise(chain)]
                 route = " → ".join(f"`{link}`" for link in chain)
                 self._report("P207", f"a definition that calls itself: {route}", words[-1], "use a `for` loop")
@@ -202,23 +200,22 @@ def _first_by_name(statements: Iterable[t.Function] | Iterable[t.Sequence]) -> d
     return found
 
 
-def _cycle_from(start: str, calls: dict[str, dict[str, t.Word]], done: set[str]) -> list[str]:
-    """A chain of calls from a name back to itself, both ends included; empty if there is none."""
-    stack = [(start, iter(calls[start]))]
-    path, seen = [start], {start}
+def _cycles_from(start: str, calls: dict[str, dict[str, t.Word]], finished: set[str]) -> Iterator[list[str]]:
+    """Chains of calls back to a name, both ends included, among what is not finished. Linear in the calls."""
+    if start in finished:
+        return
+    stack, path = [iter(calls[start])], {start: None}
     while stack:
-        for callee in stack[-1][1]:
-            if callee in path:
-                return [*path[path.index(callee) :], callee] if callee not in done else []
-            if callee not in seen:
-                seen.add(callee)
-                path.append(callee)
-                stack.append((callee, iter(calls[callee])))
-                break
-        else:
+        callee = next(stack[-1], None)
+        if callee is None:
             stack.pop()
-            path.pop()
-    return []
+            finished.add(path.popitem()[0])
+        elif callee in path:
+            names = list(path)
+            yield [*names[names.index(callee) :], callee]
+        elif callee not in finished:
+            path[callee] = None
+            stack.append(iter(calls[callee]))
 
 
 def _children(node: t.Node) -> Iterator[t.Node]:

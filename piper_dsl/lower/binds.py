@@ -96,7 +96,11 @@ def plan_binds(program: Program) -> BindPlan:
         binds.append(bind)
         if target is None:
             unread[rank].append(bind.result)
-    return BindPlan(tuple(binds), tuple(tuple(names or [loaded(r)]) for r, names in enumerate(unread)))
+    read = {bind.source for bind in binds}
+    for rank, names in enumerate(unread):
+        if loaded(rank) not in read:
+            names.append(loaded(rank))
+    return BindPlan(tuple(binds), tuple(map(tuple, unread)))
 
 
 def _name(operation: Operation) -> str:

@@ -1,15 +1,16 @@
 """Does an order of transfers complete on a transport? The exact test, in linear time.
 
-Merge every SEND with the RECV it meets, and every group, into one node. Add the order in which a rank
-computes, producer → transfer → consumer, and a chain over the transfers of every queue at either end
-(for transports in program order, over all steps of a rank). It completes exactly if that has no cycle.
+Merge every SEND with the RECV it meets into one node. Add the order in which a rank computes, producer →
+transfer → consumer, and a chain over the transfers of every queue at either end (for transports in
+program order, over all steps of a rank), in which the members of a group stand side by side. It completes
+exactly if that has no cycle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def complete(written: Written, transport: Transport) -> Completion:
 
 
 class _Nodes:
-    """Steps merged into nodes: a slot, a group of meeting transfers, or one end of a transfer."""
+    """Steps merged into nodes: a slot, a SEND with the RECV it meets, or one end of a transfer."""
 
     def __init__(self, written: Written, transport: Transport) -> None:
         self._written, self._transport = written, transport
@@ -98,13 +99,10 @@ class _Nodes:
         if not self._transport.rendezvous:
             yield from ((step,) for step in sorted(written) if step % 3 != COMPUTE)
             return
-        group = self._written.group.tolist()
-        meeting: dict[int, list[int]] = {}
-        for sent, received in self._partner.items():
-            steps = meeting.setdefault(group[sent], [])
-            steps += [step for step in (sent * 3 + SEND, received * 3 + RECEIVE) if step in written]
-        yield from map(tuple, meeting.values())
-        partnered = {step for steps in meeting.values() for step in steps}
+        pairs = [(sent * 3 + SEND, received * 3 + RECEIVE) for sent, received in self._partner.items()]
+        meeting = [tuple(step for step in pair if step in written) for pair in pairs]
+        yield from filter(None, meeting)
+        partnered = {step for steps in meeting for step in steps}
         yield from ((step,) for step in sorted(written - partnered) if step % 3 != COMPUTE)
 
     def edges(self) -> Iterator[tuple[int, int]]:
@@ -127,7 +125,8 @@ class _Nodes:
             yield producer * 3 + COMPUTE, transfer * 3 + SEND
             yield transfer * 3 + RECEIVE, consumer * 3 + COMPUTE
         for chain in self._chains():
-            yield from pairwise(chain)
+            for before, after in pairwise(self._grouped(chain)):
+                yield from product(before, after)
         if not transport.rendezvous:
             for sent, received in self._partner.items():
                 yield sent * 3 + SEND, received * 3 + RECEIVE
@@ -150,6 +149,19 @@ class _Nodes:
                     if step % 3 != COMPUTE:
                         queues.setdefault(self._queue(rank, step), []).append(step)
                 yield from queues.values()
+
+    def _grouped(self, chain: Sequence[int]) -> list[list[int]]:
+        """The steps of a chain, those of one group together."""
+        found: list[list[int]] = []
+        last = None
+        for step in chain:
+            group = None if step % 3 == COMPUTE else int(self._written.group[step // 3, step % 3])
+            if group is not None and group == last:
+                found[-1].append(step)
+            else:
+                found.append([step])
+            last = group
+        return found
 
     def _queue(self, rank: int, step: int) -> tuple[int, ...]:
         transfers, sends = self._written.transfers, step % 3 == SEND

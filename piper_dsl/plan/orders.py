@@ -40,7 +40,7 @@ def place_transfers(schedule: Schedule, placement: str, transport: Transport, co
         order = _with_transfers(_turns(schedule, slots), outgoing)
         if placement == "late":
             order = _deferred(order, slots, transfers, transport)
-    return Plan(schedule, slots, transfers, order, np.arange(len(transfers)))
+    return Plan(schedule, slots, transfers, order)
 
 
 def place_by_time(schedule: Schedule, costs: Costs) -> Plan:
@@ -58,7 +58,7 @@ def place_by_time(schedule: Schedule, costs: Costs) -> Plan:
     moved = np.arange(len(transfers)) * 3
     steps = np.concatenate([np.arange(len(slots)) * 3 + COMPUTE, np.stack([moved + SEND, moved + RECEIVE], 1).ravel()])
     behind = np.concatenate([place * 2, np.repeat(produced * 2 + 1, 2)])
-    return Plan(schedule, slots, transfers, steps[np.argsort(behind, kind="stable")], np.arange(len(transfers)))
+    return Plan(schedule, slots, transfers, steps[np.argsort(behind, kind="stable")])
 
 
 def _outgoing(slots: Slots, transfers: Transfers) -> list[list[int]]:

@@ -27,16 +27,16 @@ def split(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class Plan:
     """Steps in one global order, as codes (int64); every rank keeps what concerns it.
 
-    The order respects the order of every rank and every need; a SEND stands before its RECV. ``group``
-    numbers the transfers: those with the same number start together, as one. Where the schedule writes
-    its transfers itself, ``operation[t, SEND or RECEIVE]`` is the operation that is that end.
+    The order respects the order of every rank and every need; a SEND stands before its RECV. Where the
+    schedule writes its transfers itself, ``operation[t, SEND or RECEIVE]`` is the operation that is that
+    end, and ``group`` has the same number for ends on one rank that start together.
     """
 
     schedule: Schedule
     slots: Slots
     transfers: Transfers
     order: np.ndarray
-    group: np.ndarray
+    group: np.ndarray | None = None
     operation: np.ndarray | None = None
 
     @cached_property

@@ -27,7 +27,8 @@ class Written:
 
     ``operation`` maps every step, by (transfer, SEND or RECEIVE), to the operation that is it; -1 where
     the file has none. ``strays`` are transfers of the file that no need asks for, or ask twice.
-    ``group`` numbers transfers that are written as one slot, at either end.
+    ``group[t, SEND or RECEIVE]`` is the same number for ends on one rank that are written as one slot: they
+    start together, and each ends with its counterpart.
     """
 
     schedule: Schedule
@@ -59,7 +60,8 @@ def read_written(schedule: Schedule) -> Written:
         operation[transfer, end] = index
         step_of[index] = transfer * 3 + end
     rows = [list(_row(schedule, slots, step_of, rank)) for rank in range(schedule.ranks)]
-    return Written(schedule, slots, transfers, rows, operation, strays, _groups(schedule, transfers, operation))
+    group = np.where(operation >= 0, schedule.slot[operation], -1)
+    return Written(schedule, slots, transfers, rows, operation, strays, group)
 
 
 def _by_key(transfers: Transfers) -> dict[tuple[int, bool, int, int, int], list[int]]:
@@ -80,22 +82,3 @@ def _row(schedule: Schedule, slots: Slots, step_of: np.ndarray, rank: int) -> It
         if any(schedule.kind[index] not in TRANSFERS for index in operations):
             yield slot * 3 + COMPUTE
         yield from (int(step_of[index]) for index in operations if step_of[index] >= 0)
-
-
-def _groups(schedule: Schedule, transfers: Transfers, operation: np.ndarray) -> np.ndarray:
-    """Transfers that share a slot at either end get one number (that of the first, transitively)."""
-    leader = list(range(len(transfers)))
-
-    def find(transfer: int) -> int:
-        while leader[transfer] != transfer:
-            transfer = leader[transfer]
-        return transfer
-
-    by_slot: dict[int, int] = {}
-    for transfer, operations in enumerate(operation[:, 1:].tolist()):
-        for index in operations:
-            if index >= 0:
-                first = by_slot.setdefault(int(schedule.slot[index]), transfer)
-                a, b = sorted((find(first), find(transfer)))
-                leader[b] = a
-    return np.array([find(transfer) for transfer in range(len(transfers))], dtype=np.int64)

@@ -10,7 +10,7 @@ from ..diagnostics import Diagnostic, PipeError
 from ..ir.graph import StageGraph
 from .rank import Batch
 
-__all__ = ["split_batch"]
+__all__ = ["Data", "split_batch"]
 
 Tensors = tuple[torch.Tensor, ...]
 Data = torch.Tensor | Sequence[torch.Tensor]
@@ -28,47 +28,70 @@ def split_batch(
     """The data of one step for every rank: equal parts of every tensor along its first dimension.
 
     ``inputs`` go to the stages without a predecessor, ``targets`` to those without a successor; where
-    there are several, a mapping says which stage gets what. Raises :class:`PipeError` (P703) where a
-    tensor cannot be cut into ``microbatches`` equal parts or a stage gets nothing.
+    there are several, a mapping says which stage gets what. Raises :class:`PipeError` (P703) for anything
+    but tensors of one length, where that cannot be cut into ``microbatches`` equal parts, and where a
+    stage gets nothing or should get nothing.
     """
     first = [stage for stage in range(graph.stages) if not graph.predecessors[stage]]
     last = [stage for stage in range(graph.stages) if not graph.successors[stage]]
-    parts = {
-        "inputs": _by_stage("inputs", inputs, first, microbatches),
-        "targets": {} if targets is None else _by_stage("targets", targets, last, microbatches),
-    }
+    given = {"inputs": _by_stage("inputs", inputs, first)}
+    given["targets"] = {} if targets is None else _by_stage("targets", targets, last)
+    _check_lengths(given, microbatches)
     batches = []
     for rank in range(ranks):
         own = {
-            name: {(stage, i): part for stage, list_ in found.items() if owners[stage] == rank for i, part in list_}
-            for name, found in parts.items()
+            name: {
+                (stage, i): tuple(part)
+                for stage, tensors in found.items()
+                if owners[stage] == rank
+                for i, part in enumerate(zip(*(x.chunk(microbatches) for x in tensors), strict=True))
+            }
+            for name, found in given.items()
         }
         batches.append(Batch(step, own["inputs"], own["targets"]))
     return batches
 
 
-def _by_stage(
-    name: str, data: Data | Mapping[int, Data], stages: list[int], microbatches: int
-) -> dict[int, list[tuple[int, Tensors]]]:
+def _fail(message: str, help: str | None = None) -> PipeError:
+    return PipeError(Diagnostic("P703", message, None, help))
+
+
+def _by_stage(name: str, data: Data | Mapping[int, Data], stages: list[int]) -> dict[int, Tensors]:
     if not isinstance(data, Mapping):
         if len(stages) > 1:
-            message = f"stages {', '.join(map(str, stages))} all take {name}; one tensor cannot serve them"
-            raise PipeError(Diagnostic("P703", message, None, f"pass {name} as a dict from stage to tensors"))
+            message = f"stages {', '.join(map(str, stages))} all take {name}; one value cannot serve them"
+            raise _fail(message, f"pass {name} as a dict from stage to tensors")
         data = {stages[0]: data}
-    missing = [stage for stage in stages if stage not in data]
-    if missing:
-        raise PipeError(Diagnostic("P703", f"there are no {name} for stage {missing[0]}"))
-    return {stage: list(enumerate(_cut(name, data[stage], microbatches))) for stage in stages}
+    for stage in stages:
+        if stage not in data:
+            raise _fail(f"there are no {name} for stage {stage}")
+    for stage in data:
+        if stage not in stages:
+            raise _fail(f"stage {stage} takes no {name}; those that do: {', '.join(map(str, stages))}")
+    return {stage: _tensors(name, data[stage]) for stage in stages}
 
 
-def _cut(name: str, data: Data, microbatches: int) -> list[Tensors]:
-    tensors = (data,) if isinstance(data, torch.Tensor) else tuple(data)
-    sizes = {len(tensor) for tensor in tensors}
-    for size in sizes:
-        if size % microbatches or not size:
-            offers = [d for d in range(1, size + 1) if size % d == 0][-6:]
-            help_ = f"choose a batch that is a multiple of {microbatches}"
-            help_ += f", or microbatches (m) among {', '.join(map(str, offers))}" if offers else ""
-            message = f"a batch of {size} {name} cannot be cut into {microbatches} equal microbatches"
-            raise PipeError(Diagnostic("P703", message, None, help_))
-    return list(zip(*(tensor.chunk(microbatches) for tensor in tensors), strict=True))
+def _tensors(name: str, data: Data) -> Tensors:
+    parts = tuple(data) if isinstance(data, tuple | list) else (data,)
+    for part in parts:
+        if not isinstance(part, torch.Tensor):
+            raise _fail(f"{name} are tensors, or a tuple of them, not a {type(part).__name__}", "use torch.as_tensor")
+        if part.dim() == 0:
+            raise _fail(f"{name} need a first dimension, the batch; this tensor has none")
+    if not parts:
+        raise _fail(f"{name} are empty; pass at least one tensor")
+    return parts
+
+
+def _check_lengths(given: Mapping[str, Mapping[int, Tensors]], microbatches: int) -> None:
+    lengths = {(len(x), name) for name, found in given.items() for tensors in found.values() for x in tensors}
+    sizes = sorted({size for size, _ in lengths})
+    if len(sizes) > 1:
+        said = " and ".join(f"{size} {name}" for size, name in sorted(lengths))
+        raise _fail(f"a batch has one length, but there are {said}")
+    size = sizes[0]
+    if size % microbatches or not size:
+        offers = [d for d in range(1, size + 1) if size % d == 0][-6:]
+        help_ = f"choose a batch that is a multiple of {microbatches}"
+        help_ += f", or microbatches (m) among {', '.join(map(str, offers))}" if offers else ""
+        raise _fail(f"a batch of {size} cannot be cut into {microbatches} equal microbatches", help_)

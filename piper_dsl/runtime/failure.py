@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 
 from ..diagnostics import Diagnostic
 from ..ir.operations import Operation
 
-__all__ = ["OperationFailed"]
+__all__ = ["OperationFailed", "place", "where_raised"]
 
 
 class OperationFailed(Exception):
-    """An operation raised; ``trace`` is the text of its traceback where it ran."""
+    """An operation raised; ``trace`` are the places of its traceback where it ran, innermost last."""
 
-    def __init__(self, rank: int, operation: Operation, error: str, trace: str) -> None:
+    def __init__(self, rank: int, operation: Operation, error: str, trace: tuple[str, ...]) -> None:
         self.rank = rank
         self.operation = operation
         self.error = error
@@ -23,18 +24,28 @@ class OperationFailed(Exception):
     @classmethod
     def wrap(cls, rank: int, operation: Operation, error: Exception) -> OperationFailed:
         """The failure of an operation, in values that cross process borders."""
-        trace = "".join(traceback.format_exception(error))
-        return cls(rank, operation, f"{type(error).__name__}: {error}", trace)
+        return cls(rank, operation, f"{type(error).__name__}: {error}", where_raised(error))
 
     def __str__(self) -> str:
         return f"rank {self.rank}: {place(self.operation)}: {self.error}"
 
     def diagnostic(self) -> Diagnostic:
         """The failure as a finding, its traceback as notes."""
-        return Diagnostic("P710", str(self), notes=tuple(self.trace.rstrip().splitlines()))
+        return Diagnostic("P710", str(self), notes=self.trace)
 
 
 def place(operation: Operation) -> str:
     """An operation in words: ``stage 1, forward (F) of microbatch 2``."""
     microbatch = "" if operation.microbatch is None else f" of microbatch {operation.microbatch}"
     return f"stage {operation.stage}, {operation.kind.description} ({operation.kind.name}){microbatch}"
+
+
+def where_raised(error: BaseException) -> tuple[str, ...]:
+    """The places an error came through, innermost last: ``file:line in function: code``, without this package."""
+    own = str(Path(__file__).parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    return tuple(
+        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
+        for frame in frames
+        if not frame.filename.startswith(own) or "/demo/" in frame.filename
+    )

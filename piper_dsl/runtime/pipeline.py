@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from .stage import LossFunction, OptimizerFactory
 __all__ = ["Pipeline", "StepReport", "Target", "measured_costs"]
 
 TARGETS = ("local", "ray-dag")
+TRANSPORTS = ("auto", "accelerator", "shared-memory", "gloo")
 
 
 class Target(Protocol):
@@ -106,13 +108,16 @@ class Pipeline:
         timeout: float | None = None,
         transport: str = "auto",
     ) -> None:
-        _check_fit(stages, schedule, loss_fn, optimizer, target)
+        findings = [*_misfits(stages, schedule, loss_fn, optimizer), *_unknown(target, transport, timeout)]
+        if findings:
+            raise PipeError(*findings)
         self.schedule = schedule
         self.program: Program = lower(schedule)
         self.last: StepReport | None = None
         self._owners = tuple(schedule.placement(stage) for stage in range(schedule.stages))
         self._steps = 0
         self._broken: str | None = None
+        self._closed = False
         specs = _specs(stages, schedule, self.program, self._owners, loss_fn, optimizer)
         self._target = _start(target, self.program, specs, timeout, transport)
 
@@ -124,6 +129,7 @@ class Pipeline:
         stage, kind and microbatch) and a rank that died. After the last two the ranks may not agree
         any more on how often they stepped, so the pipeline refuses to go on.
         """
+        self._refuse_if_over()
         if self._broken:
             raise PipeError(Diagnostic("P712", f"the pipeline stopped: {self._broken}", None, "make a new one"))
         schedule = self.schedule
@@ -146,19 +152,28 @@ class Pipeline:
 
     def state_dict(self) -> dict[int, dict[str, Any]]:
         """The state dict of every stage's module, by stage, on the CPU."""
+        self._refuse_if_over()
         return _merged(self._target.state())
 
     def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
         """The gradients accumulated since the last optimizer step, by stage and parameter, on the CPU."""
+        self._refuse_if_over()
         return _merged(self._target.gradients())
 
     def held(self) -> list[int]:
         """Per rank, how many microbatches it still holds something of; all 0 between steps."""
+        self._refuse_if_over()
         return self._target.held()
 
     def close(self) -> None:
         """Ends every process of the pipeline. Safe to call twice."""
-        self._target.close()
+        if not self._closed:
+            self._closed = True
+            self._target.close()
+
+    def _refuse_if_over(self) -> None:
+        if self._closed:
+            raise PipeError(Diagnostic("P712", "the pipeline is closed", None, "ask inside its `with` block"))
 
     def __enter__(self) -> Pipeline:
         return self
@@ -174,34 +189,44 @@ def _merged(parts: Sequence[Mapping[int, Any]]) -> dict[int, Any]:
     return {stage: found[stage] for stage in sorted(found)}
 
 
-def _check_fit(
+def _misfits(
     stages: Sequence[nn.Module],
     schedule: Schedule,
     loss_fn: LossFunction | None,
     optimizer: OptimizerFactory | None,
-    target: str,
-) -> None:
-    findings = []
-    if target not in TARGETS:
-        findings.append(Diagnostic("P702", f"there is no target `{target}`", None, f"one of {', '.join(TARGETS)}"))
+) -> Iterator[Diagnostic]:
+    """What keeps a model from being trained by a schedule."""
     if len(stages) != schedule.stages:
         message = f"the schedule `{schedule.name}` has {schedule.stages} stages, the model has {len(stages)}"
-        findings.append(Diagnostic("P701", message, None, f"cut the model into {schedule.stages} stages"))
+        yield Diagnostic("P701", message, None, f"cut the model into {schedule.stages} stages")
+    owner: dict[int, int] = {}
     for number, stage in enumerate(stages):
         if not isinstance(stage, nn.Module):
-            findings.append(Diagnostic("P701", f"stage {number} is a {type(stage).__name__}, not a torch module"))
+            yield Diagnostic("P701", f"stage {number} is a {type(stage).__name__}, not a torch module")
+            continue
+        shared = {owner.setdefault(id(p), number) for p in stage.parameters()} - {number}
+        if shared:
+            message = f"stages {min(shared)} and {number} share a parameter, which each would step by itself"
+            yield Diagnostic("P702", message, None, "give each its own, or put what they share into one stage")
     if any(len(copies) > 1 for copies in schedule.placement.copies):
         message = "stages with copies on several ranks (bidirectional pipelines) check and simulate, but do not run yet"
-        findings.append(Diagnostic("P702", message))
+        yield Diagnostic("P702", message)
     if schedule.ties:
-        findings.append(Diagnostic("P702", "tied stages check and simulate, but do not run yet"))
+        yield Diagnostic("P702", "tied stages check and simulate, but do not run yet")
     kinds = {Kind(int(kind)) for kind in np.unique(schedule.kind)}
     if kinds & set(BACKWARD) and loss_fn is None:
-        findings.append(Diagnostic("P701", "a schedule with a backward needs a loss", None, "pass `loss_fn`"))
+        yield Diagnostic("P701", "a schedule with a backward needs a loss", None, "pass `loss_fn`")
     if Kind.OPT in kinds and optimizer is None:
-        findings.append(Diagnostic("P701", "a schedule with OPT needs an optimizer", None, "pass `optimizer`"))
-    if findings:
-        raise PipeError(*findings)
+        yield Diagnostic("P701", "a schedule with OPT needs an optimizer", None, "pass `optimizer`")
+
+
+def _unknown(target: str, transport: str, timeout: float | None) -> Iterator[Diagnostic]:
+    """What keeps a target from being started."""
+    for what, name, known in (("target", target, TARGETS), ("transport", transport, TRANSPORTS)):
+        if name not in known:
+            yield Diagnostic("P702", f"there is no {what} `{name}`", None, f"one of {', '.join(known)}")
+    if timeout is not None and not timeout > 0:
+        yield Diagnostic("P702", f"a time-out of {timeout:g} s ends every step", None, "give seconds, or None")
 
 
 def _specs(
@@ -212,8 +237,8 @@ def _specs(
     loss_fn: LossFunction | None,
     optimizer: OptimizerFactory | None,
 ) -> list[RankSpec]:
-    codes, numbers = program.columns[:, 0], program.columns[:, 1]
-    recomputed = frozenset(np.unique(numbers[codes == Code.R]).tolist())
+    codes = program.columns[:, 0]
+    recomputed = frozenset((s, i) for s, i in program.columns[codes == Code.R, 1:3].tolist())
     trained = bool(np.isin(codes, [int(kind) for kind in BACKWARD]).any())
     return [
         RankSpec(
@@ -235,7 +260,8 @@ def _start(target: str, program: Program, specs: list[RankSpec], timeout: float 
     if target == "local":
         from ..targets.local import LocalTarget
 
-        return LocalTarget(program, specs)
+        # As on any other target, what is trained is a copy; `state_dict` hands it out.
+        return LocalTarget(program, copy.deepcopy(specs))
     from ..targets.ray_dag import RayDagTarget
 
     return RayDagTarget(program, specs, timeout, transport)

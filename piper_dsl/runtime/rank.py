@@ -26,7 +26,7 @@ class RankSpec:
     """All that a rank needs to know to run; sent to where it runs once.
 
     ``modules`` maps the rank's stages to their modules; ``owners[s]`` is the rank of stage ``s``;
-    ``device`` is where the rank computes.
+    ``recomputed`` are the (stage, microbatch) that have an R; ``device`` is where the rank computes.
     """
 
     rank: int
@@ -35,7 +35,7 @@ class RankSpec:
     microbatches: int
     modules: Mapping[int, nn.Module]
     trained: bool
-    recomputed: frozenset[int]
+    recomputed: frozenset[tuple[int, int]]
     loss_fn: LossFunction | None
     optimizer: OptimizerFactory | None
     device: str = "cpu"
@@ -82,7 +82,7 @@ class Rank:
             optimizer=spec.optimizer,
             scale=1.0 / spec.microbatches,
             trained=spec.trained,
-            recomputed=stage in spec.recomputed,
+            recomputed=frozenset(i for s, i in spec.recomputed if s == stage),
         )
 
     # --- a step ------------------------------------------------------------------------------
@@ -232,16 +232,21 @@ class Rank:
     # --- state -------------------------------------------------------------------------------
 
     def state(self) -> dict[int, dict[str, Any]]:
-        """The state dicts of the stages' modules, on the CPU."""
-        return {s: {k: v.detach().cpu() for k, v in r.module.state_dict().items()} for s, r in self._stages.items()}
+        """Copies of the state dicts of the stages' modules, on the CPU."""
+        return {s: {k: _copied(v) for k, v in r.module.state_dict().items()} for s, r in self._stages.items()}
 
     def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
-        """The gradients accumulated so far, by stage and parameter name, on the CPU."""
+        """Copies of the gradients accumulated so far, by stage and parameter name, on the CPU."""
         return {
-            s: {k: p.grad.detach().cpu() for k, p in r.module.named_parameters() if p.grad is not None}
+            s: {k: _copied(p.grad) for k, p in r.module.named_parameters() if p.grad is not None}
             for s, r in self._stages.items()
         }
 
     def held(self) -> int:
         """How many microbatches the stages still hold, all together; 0 between steps."""
         return sum(runner.held for runner in self._stages.values())
+
+
+def _copied(value: Any) -> Any:
+    """A tensor that no later step changes; what else a state dict holds as it is."""
+    return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value

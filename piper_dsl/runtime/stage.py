@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -32,8 +32,8 @@ class Stage:
     """Runs a module on microbatches, forward and backward, in any order the schedule asks for.
 
     ``scale`` multiplies the loss of every microbatch, so that accumulated gradients are those of the
-    mean over the whole batch. A stage that is not ``trained`` runs without autograd; one that is
-    ``recomputed`` keeps only its inputs until R.
+    mean over the whole batch. A stage that is not ``trained`` runs without autograd. Of the ``recomputed``
+    microbatches it keeps only the inputs until R.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Stage:
         optimizer: OptimizerFactory | None = None,
         scale: float = 1.0,
         trained: bool = True,
-        recomputed: bool = False,
+        recomputed: Container[int] = (),
     ) -> None:
         self.module = module
         self.losses: dict[int, torch.Tensor] = {}
@@ -70,13 +70,14 @@ class Stage:
         """
         leaves = tuple(x.detach().requires_grad_(flag) for x, flag in zip(inputs, needs_grad, strict=True))
         held = _Held(leaves, target=target)
-        if self._recomputed:
+        recomputed = microbatch in self._recomputed
+        if recomputed:
             held.random_state = RandomState.now()
         with torch.set_grad_enabled(self._trained):
             outputs = self._run(microbatch, held)
         if self._trained:
             # Under recomputation the graph is built, so that its needs are known, and dropped here.
-            held.outputs = () if self._recomputed else outputs
+            held.outputs = () if recomputed else outputs
             self._held[microbatch] = held
         return tuple(x.detach() for x in outputs), tuple(x.requires_grad for x in outputs)
 
@@ -126,7 +127,8 @@ class Stage:
         found = torch.autograd.grad(held.outputs, self.parameters, held.gradients, allow_unused=True)
         for parameter, gradient in zip(self.parameters, found, strict=True):
             if gradient is not None:
-                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+                # Autograd may return one tensor for several parameters: each gets its own.
+                parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)
 
     def _roots(self, held: _Held, gradients: Tensors | None) -> tuple[Tensors, Tensors]:
         """The outputs to go back from and the gradient of each; a loss starts with 1."""

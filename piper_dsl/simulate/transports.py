@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..plan.plan import COMPUTE, RECEIVE, SEND, Plan
@@ -22,6 +24,15 @@ def run_plan(plan: Plan, transport: Transport, durations: np.ndarray, latency: f
     return np.array(clock.start), np.array(clock.moved).reshape(-1, 2)
 
 
+@dataclass
+class _Turn:
+    """One turn in a queue: the group that has it, from when it may start, and when all of it has ended."""
+
+    group: int
+    start: float
+    end: float
+
+
 class _Clock:
     """When slots end, messages arrive, ranks and queues are free."""
 
@@ -37,11 +48,9 @@ class _Clock:
         self._producer = schedule.slot[transfers.producer].tolist()
         self._consumer = schedule.slot[transfers.consumer].tolist()
         self._sender, self._receiver = transfers.sender.tolist(), transfers.receiver.tolist()
-        self._group = plan.group.tolist()
-        self._left = np.bincount(plan.group, minlength=len(transfers)).tolist()
-        self._members: dict[int, list[int]] = {}
+        self._group = plan.group
         self._free = [0.0] * schedule.ranks
-        self._queue: dict[tuple[int, ...], float] = {}
+        self._queue: dict[tuple[int, ...], _Turn] = {}
         self._arrived = [0.0] * len(slots)
         self._sent = [0.0] * len(transfers)
         self._received: dict[tuple[int, int], list[float]] = {}
@@ -92,33 +101,27 @@ class _Clock:
     # --- rendezvous --------------------------------------------------------------------------
 
     def _meet(self, transfer: int) -> None:
-        """Both ends of a transfer; the transfers of a group start once all of them can."""
-        group = self._group[transfer]
-        members = self._members.setdefault(group, [])
-        members.append(transfer)
-        self._left[group] -= 1
-        if self._left[group]:
-            return
-        begin = max(self._ready(member) for member in members)
+        """Both ends of a transfer: it starts once its producer has ended and both ends are free."""
+        ends = self._ends(transfer)
+        turns = [self._turn(transfer, rank, peer, sends) for rank, peer, sends in ends]
+        begin = max(self._end[self._producer[transfer]], *(turn.start for turn in turns))
         end = begin + self._latency
-        for member in members:
-            for rank, peer, sends in self._ends(member):
-                if self._transport.program_order:
-                    self._free[rank] = end
-                else:
-                    self._queue[self._transport.queue(rank, peer, sends)] = end
-            self.moved[member] = (begin, end)
-            self._deliver(member, end)
-
-    def _ready(self, transfer: int) -> float:
-        """When the producer has ended and both ends are free."""
-        ready: float = self._end[self._producer[transfer]]
-        for rank, peer, sends in self._ends(transfer):
+        for (rank, _, _), turn in zip(ends, turns, strict=True):
+            turn.end = max(turn.end, end)
             if self._transport.program_order:
-                ready = max(ready, self._free[rank])
-            else:
-                ready = max(ready, self._queue.get(self._transport.queue(rank, peer, sends), 0.0))
-        return ready
+                self._free[rank] = max(self._free[rank], end)
+        self.moved[transfer] = (begin, end)
+        self._deliver(transfer, end)
+
+    def _turn(self, transfer: int, rank: int, peer: int, sends: bool) -> _Turn:
+        """The turn of a transfer in its queue at one end; the members of a group share one."""
+        queue = self._transport.queue(rank, peer, sends)
+        group = -1 if self._group is None else int(self._group[transfer, SEND if sends else RECEIVE])
+        last = self._queue.get(queue)
+        if last is None or group < 0 or last.group != group:
+            free = self._free[rank] if self._transport.program_order else last.end if last else 0.0
+            last = self._queue[queue] = _Turn(group, free, free)
+        return last
 
     def _ends(self, transfer: int) -> tuple[tuple[int, int, bool], tuple[int, int, bool]]:
         sender, receiver = self._sender[transfer], self._receiver[transfer]

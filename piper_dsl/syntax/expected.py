@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lark import Token
-from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from ..diagnostics import Diagnostic, Source, Span
 
@@ -61,9 +60,8 @@ _WORDS = {
 _OPERATION_HELP = "an operation is written F[i], F[a:b] or, literally, 2F0 (stage 2, microbatch 0)"
 
 
-def explain_unexpected(source: Source, token: Token, automaton: InteractiveParser) -> tuple[Diagnostic, bool]:
-    """The finding for ``token``, at which the automaton cannot go on, and whether a name was wanted."""
-    accepted: set[str] = automaton.accepts()
+def explain_unexpected(source: Source, token: Token, accepted: set[str]) -> tuple[Diagnostic, bool]:
+    """The finding for ``token``, where only ``accepted`` could stand, and whether a name was wanted."""
     return _explain(source, token, accepted), "NAME" in accepted and _is_keyword(token)
 
 

@@ -198,7 +198,7 @@ class _Printer:
                 found[-1] += _INDENT + new[0].lstrip()
             else:
                 found += new
-            joinable = item if item.is_operation and item.comment is None else None
+            joinable = item if item.is_operation and item.comment is None and len(new) == 1 else None
         return found
 
     def _item(self, item: _Item, depth: int) -> list[str]:

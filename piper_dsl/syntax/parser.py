@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -119,7 +120,7 @@ class _Recovery:
         result = None
         for token in self._tokens():
             depth += (token.type in _OPENING) - (token.type in _CLOSING)
-            if depth > MAX_DEPTH:
+            if depth > MAX_DEPTH or len(self._automaton.parser_state.state_stack) > 20 * MAX_DEPTH:
                 return None, [*self._findings, too_deep(self._span(token))]
             result = self._feed(token)
             if len(self._findings) >= MAX_FINDINGS:
@@ -137,14 +138,12 @@ class _Recovery:
     def _feed(self, token: Token) -> Any:
         if self._skipping:
             return self._skip(token)
-        state = self._automaton.parser_state
-        states, values = state.state_stack.copy(), state.value_stack.copy()
+        states = self._automaton.parser_state.state_stack.copy()
         try:
             return self._automaton.feed_token(token)
         except UnexpectedToken:
             # The automaton may have reduced before it stopped; what could have stood here it knew before.
-            state.state_stack[:], state.value_stack[:] = states, values
-            finding, name_wanted = explain_unexpected(self._source, token, self._automaton)
+            finding, name_wanted = explain_unexpected(self._source, token, self._probe(states).accepts())
             self._findings.append(finding)
         if name_wanted:
             # A keyword in the place of a name is read as the name it was meant to be.
@@ -172,17 +171,24 @@ class _Recovery:
         """Drops as little of the unfinished statement as lets the automaton take ``token``."""
         state = self._automaton.parser_state
         for keep in range(len(state.state_stack), 0, -1):
-            attempt = self._automaton.copy(deepcopy_values=False)
-            del attempt.parser_state.state_stack[keep:]
-            del attempt.parser_state.value_stack[keep - 1 :]
             try:
-                result = attempt.feed_token(token)
+                self._probe(state.state_stack[:keep]).feed_token(token)
             except UnexpectedToken:
                 continue
-            self._automaton = attempt
+            del state.state_stack[keep:]
+            del state.value_stack[keep - 1 :]
             self._skipping = False
-            return result
+            return self._automaton.feed_token(token)
         return None
+
+    def _probe(self, states: list[int]) -> InteractiveParser:
+        """An automaton in the given states that builds nothing: for asking what it would take."""
+        probe: InteractiveParser = self._automaton.copy(deepcopy_values=False)
+        probe.parser_state.parse_conf = copy(probe.parser_state.parse_conf)
+        probe.parser_state.parse_conf.callbacks = {}
+        probe.parser_state.state_stack = states.copy()
+        probe.parser_state.value_stack = [None] * (len(states) - 1)
+        return probe
 
 
 def too_deep(span: Span) -> Diagnostic:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import ray
 import torch
 
 from ..ir.operations import Kind, Operation
-from ..runtime.failure import OperationFailed
+from ..runtime.failure import OperationFailed, where_raised
 from ..runtime.message import Message
 from ..runtime.rank import Batch, Rank, RankSpec, Timed
 
@@ -34,11 +33,11 @@ class _RankActor:
 
     def __init__(self, spec: RankSpec) -> None:
         self._failure: OperationFailed | None = None
-        self._startup: tuple[str, str] | None = None
+        self._startup: tuple[str, tuple[str, ...]] | None = None
         try:
             self._rank = Rank(spec)
         except Exception as error:
-            self._startup = (f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
+            self._startup = (f"{type(error).__name__}: {error}", where_raised(error))
 
     # --- bound into the graph ----------------------------------------------------------------
 
@@ -116,7 +115,7 @@ class _RankActor:
         doing, since = self._rank.doing
         return f"{doing}, for {time.monotonic() - since:.1f} s"
 
-    def started(self) -> tuple[int, tuple[str, str] | None]:
+    def started(self) -> tuple[int, tuple[str, tuple[str, ...]] | None]:
         """The process, and why the rank could not be made there, with its traceback; None if it could."""
         return os.getpid(), self._startup
 

@@ -24,10 +24,7 @@ from .rank_actor import RankActor, RankReport
 from .ray_session import RaySession
 from .watchdog import Watchdog
 
-__all__ = ["TRANSPORTS", "RayDagTarget", "bind_graph"]
-
-TRANSPORTS = ("auto", "shared-memory", "accelerator", "gloo")
-"""How tensors go between ranks: NCCL where actors have GPUs, else shared memory; gloo is for tests."""
+__all__ = ["RayDagTarget", "bind_graph"]
 
 HEADROOM = 4096
 """Bytes of a buffer beyond its tensors: what pickling adds."""
@@ -118,9 +115,8 @@ class RayDagTarget:
         self._pids = [pid for pid, _ in answers]
         for rank, (_, failure) in enumerate(answers):
             if failure is not None:
-                message, trace = failure
-                notes = tuple(trace.rstrip().splitlines())
-                raise PipeError(Diagnostic("P701", f"rank {rank} could not start: {message}", notes=notes))
+                message, places = failure
+                raise PipeError(Diagnostic("P701", f"rank {rank} could not start: {message}", notes=places))
         graph = bind_graph(self._plan, self._actors, self._hint())
         self._graph = graph.experimental_compile(
             _submit_timeout=NEVER,

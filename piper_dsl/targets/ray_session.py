@@ -63,13 +63,13 @@ class RaySession:
             ray.wait(farewells, num_returns=len(farewells), timeout=_GOODBYE)
         for actor in actors:
             ray.kill(actor)
+        _wait_for_exit(pids)
         if self.owned:
-            _wait_for_exit(pids)
             ray.shutdown()
 
 
 def _wait_for_exit(pids: Sequence[int]) -> None:
-    """Until the processes are gone, or the time for goodbyes is over. They are on this machine."""
+    """Until the processes are gone, or the time for goodbyes is over."""
     deadline = time.monotonic() + _GOODBYE
     while any(_runs(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
