@@ -84,7 +84,7 @@ def _named(name: str, option: str) -> Callable[..., Any]:
         help_ = "write module:function; modules are found from the current folder and the installed packages"
         raise PipeError(Diagnostic("P701", f"{option} {name}: {error}", None, help_)) from error
     except Exception as error:
-        raise _users_fault(f"{option} {name}: the module does not import", error) from error
+        raise _users_fault(f"{option} {name} does not import:", error) from error
     if not callable(found):
         raise PipeError(Diagnostic("P701", f"{option} {name} is not a function"))
     result: Callable[..., Any] = found
@@ -104,13 +104,18 @@ def _made(name: str, option: str, number: int) -> Any:
 
 def _users_fault(what: str, error: Exception) -> PipeError:
     """An error of code that the user named, with the places it came through."""
-    return PipeError(Diagnostic("P701", f"{what}: {type(error).__name__}: {error}", notes=where_raised(error)))
+    return PipeError(Diagnostic("P701", f"{what} {type(error).__name__}: {error}", notes=where_raised(error)))
 
 
 def _first(batches: Any, job: Job) -> list[Any]:
     """As many batches as there are steps; fewer where the data ends."""
     if not isinstance(batches, Iterable):
-        raise PipeError(Diagnostic("P703", f"--data {job.data} must return an iterable of (inputs, targets)"))
+        raise PipeError(
+            Diagnostic(
+                "P703",
+                f"--data {job.data} must return an iterable of (inputs, targets), not a {type(batches).__name__}",
+            )
+        )
     try:
         found = [batch for _, batch in zip(range(job.steps), batches, strict=False)]
     except Exception as error:

@@ -98,7 +98,7 @@ def plan_binds(program: Program) -> BindPlan:
             unread[rank].append(bind.result)
     read = {bind.source for bind in binds}
     for rank, names in enumerate(unread):
-        if loaded(rank) not in read:
+        if not names or loaded(rank) not in read:
             names.append(loaded(rank))
     return BindPlan(tuple(binds), tuple(map(tuple, unread)))
 

@@ -84,14 +84,13 @@ def _tensors(name: str, data: Data) -> Tensors:
 
 
 def _check_lengths(given: Mapping[str, Mapping[int, Tensors]], microbatches: int) -> None:
-    lengths = {(len(x), name) for name, found in given.items() for tensors in found.values() for x in tensors}
-    sizes = sorted({size for size, _ in lengths})
-    if len(sizes) > 1:
-        said = " and ".join(f"{size} {name}" for size, name in sorted(lengths))
+    lengths = [(len(x), name) for name, found in given.items() for tensors in found.values() for x in tensors]
+    for size, name in lengths:
+        if size % microbatches or not size:
+            offers = [d for d in range(1, size + 1) if size % d == 0][-6:]
+            help_ = f"choose a batch that is a multiple of {microbatches}"
+            help_ += f", or microbatches (m) among {', '.join(map(str, offers))}" if offers else ""
+            raise _fail(f"a batch of {size} {name} cannot be cut into {microbatches} equal microbatches", help_)
+    if len({size for size, _ in lengths}) > 1:
+        said = " and ".join(f"{size} {name}" for size, name in dict.fromkeys(lengths))
         raise _fail(f"a batch has one length, but there are {said}")
-    size = sizes[0]
-    if size % microbatches or not size:
-        offers = [d for d in range(1, size + 1) if size % d == 0][-6:]
-        help_ = f"choose a batch that is a multiple of {microbatches}"
-        help_ += f", or microbatches (m) among {', '.join(map(str, offers))}" if offers else ""
-        raise _fail(f"a batch of {size} cannot be cut into {microbatches} equal microbatches", help_)

@@ -226,7 +226,7 @@ def _unknown(target: str, transport: str, timeout: float | None) -> Iterator[Dia
         if name not in known:
             yield Diagnostic("P702", f"there is no {what} `{name}`", None, f"one of {', '.join(known)}")
     if timeout is not None and not timeout > 0:
-        yield Diagnostic("P702", f"a time-out of {timeout:g} s ends every step", None, "give seconds, or None")
+        yield Diagnostic("P702", f"a timeout of {timeout:g} s would end every step", None, "give seconds, or None")
 
 
 def _specs(

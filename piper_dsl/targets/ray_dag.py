@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pickle import PicklingError
@@ -108,10 +109,7 @@ class RayDagTarget:
         device = "cuda" if gpus else "cpu"
         specs = [replace(spec, device=device) for spec in self._specs]
         self._actors = [_sent(spec, options) for spec in specs]
-        try:
-            answers = ray.get([actor.started.remote() for actor in self._actors])
-        except RayError as error:
-            raise PipeError(Diagnostic("P714", f"a rank could not start: {_first_line(error)}")) from error
+        answers = [_started(rank, actor) for rank, actor in enumerate(self._actors)]
         self._pids = [pid for pid, _ in answers]
         for rank, (_, failure) in enumerate(answers):
             if failure is not None:
@@ -180,6 +178,16 @@ def _sent(spec: RankSpec, options: dict[str, Any]) -> Any:
         message = f"rank {spec.rank} (stages {stages}) cannot be sent to its process: {why}"
         help_ = "modules, loss and optimizer are pickled; make locks, files and the like where they are used"
         raise PipeError(Diagnostic("P701", message, None, help_)) from error
+
+
+def _started(rank: int, actor: Any) -> Any:
+    """What a rank says of its start. Raises PipeError (P714) where its process never got so far."""
+    try:
+        return ray.get(actor.started.remote())
+    except RayError as error:
+        # Ray's text is a traceback in colours; what was raised stands on its last line.
+        lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
+        raise PipeError(Diagnostic("P714", f"rank {rank} could not start: {lines[-1]}")) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -17,8 +17,8 @@ __all__ = ["RaySession"]
 _GOODBYE = 3.0
 """Seconds an actor gets to leave by itself, which lets Ray clean up behind it, before it is killed."""
 
-_LEAVING = 5.0
-"""Seconds until Ray knows that what an actor held is free again, with some to spare."""
+_LEAVING = 1.5
+"""Seconds until Ray knows that what an ended actor held is free again, with some to spare."""
 
 
 class RaySession:
