@@ -2,8 +2,8 @@
 
 Merge every SEND with the RECV it meets into one node. Add the order in which a rank computes, producer →
 transfer → consumer, and a chain over the transfers of every queue at either end (for transports in
-program order, over all steps of a rank), in which the members of a group stand side by side. It completes
-exactly if that has no cycle.
+program order, over all steps of a rank), in which the members of a group stand side by side, each behind
+the producers of all. It completes exactly if that has no cycle.
 """
 
 from __future__ import annotations
@@ -83,6 +83,9 @@ class _Nodes:
         self._written, self._transport = written, transport
         self._partner = match(written, transport)
         self._node_of: dict[int, int] = {}
+        self._members_of: dict[int, list[int]] = {}
+        for step in (step for row in written.rows for step in row if step % 3 != COMPUTE):
+            self._members_of.setdefault(int(written.group[step // 3, step % 3]), []).append(step)
         self.steps: list[tuple[int, ...]] = []
         for members in self._members():
             for step in members:
@@ -120,13 +123,13 @@ class _Nodes:
         local = rank_of[needing] == rank_of[slots.needs.sources]
         for source, slot in zip(slots.needs.sources[local].tolist(), needing[local].tolist(), strict=True):
             yield source * 3 + COMPUTE, slot * 3 + COMPUTE
-        ends = zip(schedule.slot[transfers.producer].tolist(), schedule.slot[transfers.consumer].tolist(), strict=True)
-        for transfer, (producer, consumer) in enumerate(ends):
-            yield producer * 3 + COMPUTE, transfer * 3 + SEND
+        for transfer, consumer in enumerate(schedule.slot[transfers.consumer].tolist()):
             yield transfer * 3 + RECEIVE, consumer * 3 + COMPUTE
+        yield from self._starts()
         for chain in self._chains():
             for before, after in pairwise(self._grouped(chain)):
-                yield from product(before, after)
+                # A group has its turn in all its queues at once, and leaves them when all of it has ended.
+                yield from product(self._whole_group(before[0]), self._whole_group(after[0]))
         if not transport.rendezvous:
             for sent, received in self._partner.items():
                 yield sent * 3 + SEND, received * 3 + RECEIVE
@@ -134,6 +137,15 @@ class _Nodes:
             for sends, receives in written_pairs(written).values():
                 for sending, freeing in zip(sends[transport.slots :], receives, strict=False):
                     yield freeing * 3 + RECEIVE, sending * 3 + SEND
+
+    def _starts(self) -> Iterator[tuple[int, int]]:
+        """The members of a group start together: each waits for what all of them send."""
+        producer = self._written.schedule.slot[self._written.transfers.producer].tolist()
+        for row in self._written.rows:
+            for group in self._grouped(row):
+                for sends, member in product(group, group):
+                    if sends % 3 == SEND and member % 3 != COMPUTE:
+                        yield producer[sends // 3] * 3 + COMPUTE, member
 
     def _chains(self) -> Iterator[Sequence[int]]:
         """Steps that happen one after another: on a rank, and in every queue at either end."""
@@ -162,6 +174,12 @@ class _Nodes:
                 found.append([step])
             last = group
         return found
+
+    def _whole_group(self, step: int) -> list[int]:
+        """All steps of a rank that start together with one, itself included."""
+        if step % 3 == COMPUTE:
+            return [step]
+        return self._members_of[int(self._written.group[step // 3, step % 3])]
 
     def _queue(self, rank: int, step: int) -> tuple[int, ...]:
         transfers, sends = self._written.transfers, step % 3 == SEND

@@ -26,9 +26,8 @@ def run_plan(plan: Plan, transport: Transport, durations: np.ndarray, latency: f
 
 @dataclass
 class _Turn:
-    """One turn in a queue: the group that has it, from when it may start, and when all of it has ended."""
+    """One turn in the queues of a rank: from when it may start, and when all of it has ended."""
 
-    group: int
     start: float
     end: float
 
@@ -49,6 +48,8 @@ class _Clock:
         self._consumer = schedule.slot[transfers.consumer].tolist()
         self._sender, self._receiver = transfers.sender.tolist(), transfers.receiver.tolist()
         self._group = plan.group
+        self._members = _members(plan)
+        self._turns: dict[int | None, _Turn] = {}
         self._free = [0.0] * schedule.ranks
         self._queue: dict[tuple[int, ...], _Turn] = {}
         self._arrived = [0.0] * len(slots)
@@ -77,7 +78,7 @@ class _Clock:
 
     def _send(self, transfer: int) -> None:
         sender = self._sender[transfer]
-        begin = self._end[self._producer[transfer]]
+        begin = self._produced(transfer, SEND)
         if self._transport.program_order:
             begin = max(begin, self._free[sender])
             pair = (sender, self._receiver[transfer])
@@ -89,7 +90,7 @@ class _Clock:
         self._sent[transfer] = begin
 
     def _receive(self, transfer: int) -> None:
-        arrival = self._sent[transfer] + self._latency
+        arrival = max(self._sent[transfer] + self._latency, self._produced(transfer, RECEIVE))
         if self._transport.program_order:
             receiver = self._receiver[transfer]
             arrival = max(arrival, self._free[receiver])
@@ -104,7 +105,8 @@ class _Clock:
         """Both ends of a transfer: it starts once its producer has ended and both ends are free."""
         ends = self._ends(transfer)
         turns = [self._turn(transfer, rank, peer, sends) for rank, peer, sends in ends]
-        begin = max(self._end[self._producer[transfer]], *(turn.start for turn in turns))
+        produced = (self._produced(transfer, SEND), self._produced(transfer, RECEIVE))
+        begin = max(*produced, *(turn.start for turn in turns))
         end = begin + self._latency
         for (rank, _, _), turn in zip(ends, turns, strict=True):
             turn.end = max(turn.end, end)
@@ -114,15 +116,44 @@ class _Clock:
         self._deliver(transfer, end)
 
     def _turn(self, transfer: int, rank: int, peer: int, sends: bool) -> _Turn:
-        """The turn of a transfer in its queue at one end; the members of a group share one."""
-        queue = self._transport.queue(rank, peer, sends)
-        group = -1 if self._group is None else int(self._group[transfer, SEND if sends else RECEIVE])
-        last = self._queue.get(queue)
-        if last is None or group < 0 or last.group != group:
-            free = self._free[rank] if self._transport.program_order else last.end if last else 0.0
-            last = self._queue[queue] = _Turn(group, free, free)
-        return last
+        """The turn of a transfer at one end; the members of a group share one, in all their queues at once."""
+        end = SEND if sends else RECEIVE
+        group = None if self._group is None else int(self._group[transfer, end])
+        if group in self._turns:
+            return self._turns[group]
+        members = [(transfer, end)] if group is None else self._members[group]
+        queues = {self._queue_of(member, at) for member, at in members}
+        if self._transport.program_order:
+            free = self._free[rank]
+        else:
+            free = max((self._queue[queue].end for queue in queues if queue in self._queue), default=0.0)
+        turn = _Turn(free, free)
+        self._queue.update(dict.fromkeys(queues, turn))
+        if group is not None:
+            self._turns[group] = turn
+        return turn
+
+    def _queue_of(self, transfer: int, end: int) -> tuple[int, ...]:
+        sender, receiver = self._sender[transfer], self._receiver[transfer]
+        return self._transport.queue(*((sender, receiver, True) if end == SEND else (receiver, sender, False)))
+
+    def _produced(self, transfer: int, end: int) -> float:
+        """When all is there that an end of a transfer sends, with the group it starts in; 0 for a lone RECV."""
+        if self._group is None:
+            return self._end[self._producer[transfer]] if end == SEND else 0.0
+        members = self._members[int(self._group[transfer, end])]
+        return max((self._end[self._producer[t]] for t, at in members if at == SEND), default=0.0)
 
     def _ends(self, transfer: int) -> tuple[tuple[int, int, bool], tuple[int, int, bool]]:
         sender, receiver = self._sender[transfer], self._receiver[transfer]
         return (sender, receiver, True), (receiver, sender, False)
+
+
+def _members(plan: Plan) -> dict[int, list[tuple[int, int]]]:
+    """By group, the transfers in it, each with the end (SEND or RECEIVE) that is."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    if plan.group is not None:
+        for transfer, (_, sent, received) in enumerate(plan.group.tolist()):
+            found.setdefault(sent, []).append((transfer, SEND))
+            found.setdefault(received, []).append((transfer, RECEIVE))
+    return found
