@@ -117,5 +117,5 @@ def python_source(program: Program, plan: BindPlan) -> str:
         binds="\n".join(f"        {line}" for line in bind_lines(plan)),
         finished=", ".join(f"finished{rank}" for rank in range(program.ranks)),
         trained=any(operation.kind in BACKWARD for operation in operations),
-        recomputed=sorted({operation.stage for operation in operations if operation.kind is Kind.R}),
+        recomputed=sorted((o.stage, o.microbatch) for o in operations if o.kind is Kind.R),
     )
