@@ -36,6 +36,7 @@ CODES = MappingProxyType(
         "P216": "a rule about the parameters does not hold",
         "P217": "a body for a rank that does not exist",
         "P218": "a rank without a body",
+        "P219": "a building block whose slots do not fit",
         # Order
         "P301": "ranks wait for each other in a circle",
         "P302": "an operation runs before what it needs, on one rank",

@@ -169,7 +169,7 @@ class BodyExpander:
         if np.any(large):
             where = int(index[np.argmax(large)])
             self._evaluator.fail(frame, where, "P204", "a stage or microbatch of more than 32 bits", item.span)
-        site = self._site(item.span)
+        site = self.site(item.span)
         return _rows(index, frame, np.full(len(index), int(item.kind)), stages, microbatches, np.full(len(index), site))
 
     def _own_stages(self, item: t.OperationItem, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
@@ -210,7 +210,7 @@ class BodyExpander:
             first = Span(run.span.source, int(run.starts[unsaid[0]]), int(run.ends[unsaid[0]]))
             single = self._single_stage(frame, first)
             stages = np.where(stages < 0, np.repeat(single, size), stages)
-        sites = self._site(run.span, run) + np.arange(size)
+        sites = self.site(run.span, run) + np.arange(size)
         index = np.repeat(np.arange(frame.count), size)
         rows = _rows(
             index,
@@ -223,7 +223,7 @@ class BodyExpander:
         rows.joined[:] = np.tile(run.joined, frame.count)
         return rows
 
-    def _site(self, span: Span, run: t.Literals | None = None) -> int:
+    def site(self, span: Span, run: t.Literals | None = None) -> int:
         """The number of a place; a run of literals takes one for each of its operations."""
         if span.start not in self._known_sites:
             self._known_sites[span.start] = self._sites

@@ -11,6 +11,7 @@ from ..diagnostics import Diagnostic, PipeError, Related, Span, in_source_order
 from ..ir.origin import Origin
 from ..ir.schedule import Schedule
 from ..syntax import tree as t
+from .block_rows import BlockExpander
 from .body import BodyExpander, TooManyOperations
 from .declarations import Declarations, read_declarations
 from .evaluate import EvaluationError, Evaluator, Poisoned
@@ -58,6 +59,9 @@ class _Bodies:
 
     def expand(self) -> Schedule:
         parts: list[Rows] = []
+        blocks = [s for s in self._file.statements if isinstance(s, t.BuildingBlock)]
+        if blocks:
+            return self._from_block(blocks)
         bodies = [s for s in self._file.statements if isinstance(s, t.RankBody)]
         numbered = [body for body in bodies if not self._binds_name(body)]
         try:
@@ -72,6 +76,21 @@ class _Bodies:
         if findings:
             raise PipeError(*in_source_order(findings.values()))
         return self._schedule(Rows.merged(parts))
+
+    def _from_block(self, blocks: list[t.BuildingBlock]) -> Schedule:
+        """A file with a block has one, and no rank bodies."""
+        bodies = [s for s in self._file.statements if isinstance(s, t.RankBody)]
+        for other in [*blocks[1:], *bodies]:
+            first = Related("the block", blocks[0].span)
+            self._report("P202", "a block makes all bodies; this one is left over", other.span, None, first)
+        said = self._declarations
+        assert said.placement is not None
+        assert said.graph is not None
+        expander = BlockExpander(blocks[0], said.placement, said.graph, self._evaluator, self._expander)
+        rows = expander.rows(said.sizes["microbatches"])
+        if self._findings or expander.findings:
+            raise PipeError(*in_source_order([*self._findings, *expander.findings]))
+        return self._schedule(rows)
 
     def _binds_name(self, body: t.RankBody) -> bool:
         selector = body.selector

@@ -79,6 +79,11 @@ class _Names:
                 self._expression(statement.value, self._globals | {stage.text: t.Word(stage.span, stage.text)})
             case t.RankBody():
                 self._rank(statement, everything)
+            case t.BuildingBlock():
+                self._expression(statement.period, everything)
+                for item in statement.items:
+                    if item.stage and item.slot:
+                        self._expression(item.slot, everything | {item.stage.text: item.stage})
             case _:
                 for value in _expressions(statement):
                     self._expression(value, self._globals)

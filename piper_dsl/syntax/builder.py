@@ -97,6 +97,14 @@ class Builder(Transformer_NonRecursive[Token, t.File]):
         selector = t.Range(Span(self._source, start.span.start, last.span.end), start, stop, step)
         return t.RankBody(self._span(meta), selector, body)
 
+    def building_block(self, meta: Meta, children: list[Any]) -> t.BuildingBlock:
+        period, *items = children
+        return t.BuildingBlock(self._span(meta), period, tuple(items))
+
+    def block_item(self, meta: Meta, children: list[Any]) -> t.BlockItem:
+        kind, stage, *slot = children
+        return t.BlockItem(self._span(meta), Kind[kind], stage and self._word(stage), slot[0] if slot else None)
+
     def names(self, meta: Meta, children: list[Any]) -> tuple[t.Word, ...]:
         return tuple(self._word(token) for token in children if token is not None)
 

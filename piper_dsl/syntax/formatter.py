@@ -59,6 +59,8 @@ def _statements(statements: tuple[t.Statement, ...]) -> Iterator[tuple[int, t.St
     for statement in statements:
         yield statement.span.start, statement
         match statement:
+            case t.BuildingBlock():
+                yield from ((item.span.start, t.Idle(item.span)) for item in statement.items)
             case t.Sequence() | t.For():
                 yield from _statements(statement.body.statements)
             case t.RankBody():

@@ -27,6 +27,7 @@ MAX_CHARACTERS = 256 * 2**20
 _TOP = frozenset(
     {
         "$END",
+        "BLOCK",
         "COST",
         "EDGE",
         "FN",

@@ -223,6 +223,23 @@ class RankBody(Statement):
 
 
 @dataclass(frozen=True)
+class BlockItem(Node):
+    """``F@s at e``; ``slot`` is None for what takes free slots, ``stage`` for what ends every rank (``OPT``)."""
+
+    kind: Kind
+    stage: Word | None
+    slot: Expression | None
+
+
+@dataclass(frozen=True)
+class BuildingBlock(Statement):
+    """``block period { … }``: the operations of one microbatch, repeated for all and moved ahead."""
+
+    period: Expression
+    items: tuple[BlockItem, ...]
+
+
+@dataclass(frozen=True)
 class Block(Node):
     """Statements in braces, or the run after a colon."""
 

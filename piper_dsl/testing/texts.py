@@ -187,6 +187,7 @@ class _Writer:
             lambda: ["edge", *self.expression(depth=1), "->", *self.expression(depth=1)],
             lambda: ["tie", *self._list(lambda: self.expression(depth=1), 2, 3)],
             self._cost,
+            self._building_block,
         )
 
     def _names(self) -> list[str]:
@@ -203,6 +204,14 @@ class _Writer:
     def _cost(self) -> list[str]:
         kinds = self._list(lambda: [self._pick(_KINDS)], 1, 3, "&")
         return ["cost", *kinds, *(self._at() if self._maybe() else []), "=", *self.expression()]
+
+    def _building_block(self) -> list[str]:
+        items: list[str] = []
+        for _ in range(self._number(0, 3)):
+            items.append(self._pick(_KINDS))
+            if self._maybe():
+                items += ["@", self._name(), *(["at", *self.expression(depth=2)] if self._maybe() else [])]
+        return ["block", *self.expression(depth=1), "{", *items, "}"]
 
     def _rank(self) -> list[str]:
         body = self._block(_DEPTH) if self._maybe() else [":", *self._run()]

@@ -42,6 +42,7 @@ EXPECTED = {
     "P216": Expected("4:1-4:55", "microbatches come in rounds of p (p = 4, m = 6)"),
     "P217": Expected("6:6-6:7", "rank 2 is outside 0..1"),
     "P218": Expected("5:24-5:24", "no body for rank 2"),
+    "P219": Expected("6:3-6:15", "B of stage 0 stands in slot 4, but B of stage 1, which it needs, ends in slot 5"),
     "P301": Expected("10:42-10:46", "ranks 0 and 1 wait for each other"),
     "P302": Expected("7:18-7:22", "1B0 runs before 1F0, which it needs"),
     "P303": Expected("7:25-7:29", "1B0 overlaps with 1F0, which it needs"),

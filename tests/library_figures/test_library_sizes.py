@@ -66,6 +66,7 @@ FAMILIES = {
     ),
     "zb_v": Family(lambda r, p, m: min(2 * p, 2 * m, m + 1 + r)),
     "1f1b_v": Family(bound=lambda p, m: min(2 * (2 * p // 3 + 1), 2 * m)),
+    "v_half": Family(bound=lambda p, m: min(2 * ((p + 2) // 2), 2 * m)),
     "v_min": Family(bound=lambda p, m: min(2 * ((p + 4) // 3), 2 * m)),
     "dualpipe": Family(lambda r, p, m: p + 1, allows=lambda p, m: p % 2 == 0 and m % 2 == 0 and m >= 2 * p),
     "dualpipev": Family(lambda r, p, m: 2 * p + 1, allows=lambda p, m: m >= 2 * p),
@@ -195,6 +196,7 @@ def test_hanayo_groups(p):
         ),
         ("zb_v", {"p": 4, "v": 3}, ["ZB-V folds the model once: it has exactly 2 stages per rank (v = 3)"], "v = 2"),
         ("1f1b_v", {"v": 1}, ["1F1B-V folds the model once: it has exactly 2 stages per rank (v = 1)"], "v = 2"),
+        ("v_half", {"v": 1}, ["V-Half folds the model once: it has exactly 2 stages per rank (v = 1)"], "v = 2"),
         ("v_min", {"v": 4}, ["V-Min folds the model once: it has exactly 2 stages per rank (v = 4)"], "v = 2"),
         (
             "dualpipev",
