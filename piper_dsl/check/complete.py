@@ -12,6 +12,8 @@ from ..ir.schedule import Schedule
 
 __all__ = ["check_complete"]
 
+_MAX_PLACES = 100
+
 
 def check_complete(schedule: Schedule) -> list[Diagnostic]:
     """Findings P401 to P407; empty for a complete schedule."""
@@ -44,16 +46,22 @@ class _Complete:
         return np.bincount(key, minlength=size).reshape(schedule.stages, schedule.microbatches)
 
     def _by_site(self, marked: np.ndarray) -> Iterator[tuple[int, int]]:
-        """The first marked operation of every place in the source, and how many more there are."""
+        """The first marked operation of every place in the source, and how many more there are like it.
+
+        Beyond :data:`_MAX_PLACES` the last one stands for all the others.
+        """
         indices = np.flatnonzero(marked)
         _, first, count = np.unique(self._schedule.origin.site[indices], return_index=True, return_counts=True)
-        yield from zip(indices[first].tolist(), (count - 1).tolist(), strict=True)
+        more = count - 1
+        if len(first) > _MAX_PLACES:
+            more[_MAX_PLACES - 1] += count[_MAX_PLACES:].sum()
+        yield from zip(indices[first[:_MAX_PLACES]].tolist(), more[:_MAX_PLACES].tolist(), strict=True)
 
     def _at(
         self, code: str, index: int, more: int, message: str, help: str | None = None, *related: Related
     ) -> Diagnostic:
         place = self._schedule.where(index)
-        others = f" (and {more} more from the same place)" if more else ""
+        others = f" (and {more} more like it)" if more else ""
         return Diagnostic(code, message + place + others, self._schedule.origin.span(index), help, related=related)
 
     # --- the findings ------------------------------------------------------------------------

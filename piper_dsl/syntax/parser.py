@@ -23,6 +23,8 @@ MAX_DEPTH = 100
 """Brackets may be this deep, and so may blocks, signs, conditionals and `else if` chains."""
 MAX_FINDINGS = 100
 MAX_CHARACTERS = 256 * 2**20
+MAX_TOKENS = 1_000_000
+"""Words of a file; a run of literal operations is one."""
 
 _TOP = frozenset(
     {
@@ -119,7 +121,10 @@ class _Recovery:
         """The tree of what parsed (None where nothing can be said) and the syntax errors."""
         depth = 0
         result = None
-        for token in self._tokens():
+        for number, token in enumerate(self._tokens()):
+            if number >= MAX_TOKENS:
+                message = f"the file has more than {MAX_TOKENS:,} words"
+                return None, [*self._findings, Diagnostic("P103", message, self._span(token))]
             depth += (token.type in _OPENING) - (token.type in _CLOSING)
             if depth > MAX_DEPTH or len(self._automaton.parser_state.state_stack) > 20 * MAX_DEPTH:
                 return None, [*self._findings, too_deep(self._span(token))]

@@ -191,12 +191,7 @@ CASES: list[tuple[str, list[str]]] = [
     ),
     (
         "ranks 2 microbatches 3\nrank r { F[0:3]@(1 - r) }",
-        [
-            (
-                "P403 2:10-24 1F0: stage 1 is placed on rank 1 but scheduled on rank 0 for r = 0 (and 5 "
-                "more from the same place)"
-            )
-        ],
+        [("P403 2:10-24 1F0: stage 1 is placed on rank 1 but scheduled on rank 0 for r = 0 (and 5 more like it)")],
     ),
     (
         "ranks 2 microbatches 1\nrank 0: 0F0 0B0 1OPT\nrank 1: 1F0 1B0 0OPT",
@@ -226,7 +221,7 @@ CASES: list[tuple[str, list[str]]] = [
     ),
     (
         "ranks 1 microbatches 2\nrank r { F[0:4] }",
-        ["P404 2:10-16 microbatch 2 is outside 0..1 for r = 0 (and 1 more from the same place)"],
+        ["P404 2:10-16 microbatch 2 is outside 0..1 for r = 0 (and 1 more like it)"],
     ),
     ("ranks 1 microbatches 1\nrank r { F[-1] F[0] }", ["P404 2:10-15 microbatch -1 is outside 0..0 for r = 0"]),
     ("ranks 1 microbatches 1\nrank r { F0 OPT@5 }", ["P404 2:13-18 stage 5 is outside 0..0 for r = 0"]),

@@ -120,7 +120,9 @@ def test_a2_a_wrong_cell(refused):
     assert finding.message == "`0Q0` in row 1, cell 4 is not an operation"
 
 
-@pytest.mark.parametrize(("text", "token", "row", "cell"), [("0F0x,0B0\n", "0F0x", 1, 1), ("0F0,0B0\n1FOO0,1B0\n", "1FOO0", 2, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "token", "row", "cell"), [("0F0x,0B0\n", "0F0x", 1, 1), ("0F0,0B0\n1FOO0,1B0\n", "1FOO0", 2, 1)]
+)
 def test_a3_typos(refused, text, token, row, cell):
     assert refused(text) == [("P104", row, 1, 1 + len(token), token)]
     (finding,) = refusal(text)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import piper_dsl as piper
 from piper_dsl.cli.main import app
+from piper_dsl.interop import write_csv
 
 PLAIN = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 ROWS = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
@@ -166,11 +167,16 @@ def test_quotes_that_are_not_round_one_cell(text):
     assert {finding.code for finding in refusal(text)} == {"P104"}
 
 
-@pytest.mark.parametrize("token", ["(0F0;1F0)OVERLAP_F_B", "(1B0;2B0)OVERLAP_F_B", "(0SEND_F0;0F1)OVERLAP_F_B"])
-def test_an_overlap_is_one_forward_and_one_backward(token):
-    """Its name says so. What is read without a word must not be refused when it is written again."""
-    (finding,) = refusal(f"{token},2F0\n")
-    assert places([finding]) == [("P104", 1, 1, 1 + len(token), token)]
+@pytest.mark.parametrize("pair", ["1F0;2F0", "1B0;2B0", "0F1;2I0", "0SEND_F0;0F1", "1UNSHARD;1F0"])
+def test_an_overlap_that_cannot_be_written_is_not_read(pair):
+    """Nothing is read without a word that would be refused when the same file is written again."""
+    text = f"0F0,({pair})OVERLAP_F_B,3F0\n"
+    try:
+        schedule = read(text)
+    except piper.PipeError as error:
+        assert places(error.diagnostics) == [("P104", 1, 5, 18 + len(pair), f"({pair})OVERLAP_F_B")]  # noqa: PT017
+    else:
+        assert write_csv(schedule) == text
 
 
 def test_every_bad_cell_is_reported_in_one_run():

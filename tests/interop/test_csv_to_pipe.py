@@ -19,13 +19,18 @@ ORDERS = {**SAYABLE, **LOWERED}
 
 
 def same(schedule: piper.Schedule) -> str:
-    """The text of a schedule, which expands to it and is canonical."""
+    """The text of a schedule, which expands to it."""
     text = to_pipe(schedule)
     again = expanded(text)
     assert facts(again) == facts(schedule)
     assert again.name == schedule.name
-    assert format_source(Source("t.pipe", text)) == text
     return text
+
+
+def canonical(schedule: piper.Schedule) -> None:
+    """The text of a schedule is as the formatter would leave it."""
+    text = to_pipe(schedule)
+    assert format_source(Source("t.pipe", text)) == text
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -44,6 +49,14 @@ def test_reference_orders(name, tmp_path):
     assert facts(loaded) == facts(schedule)
     assert piper.check(loaded) == piper.check(schedule) == ()
     assert piper.simulate(loaded).makespan == piper.simulate(schedule).makespan
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_reference_orders_are_canonical(name, tmp_path):
+    canonical(read(text_of(ORDERS[name]["ranks"])))
+    file, out = tmp_path / "x.csv", tmp_path / "x.pipe"
+    file.write_text(text_of(ORDERS[name]["ranks"]))
+    assert CliRunner().invoke(app, ["import", str(file), "-o", str(out)]).exit_code == 0
     assert CliRunner().invoke(app, ["fmt", "--check", str(out)]).exit_code == 0
 
 
@@ -55,10 +68,21 @@ def test_library(name):
     assert (result.exit_code, result.stdout) == (0, text)
 
 
+@pytest.mark.parametrize("name", piper.library_names())
+def test_library_is_canonical(name):
+    canonical(piper.load(name, p=4, m=8))
+
+
 @settings(deadline=None, max_examples=300)
 @given(schedules(max_ranks=4, max_stages=6, max_microbatches=5))
 def test_any_schedule(written: WrittenSchedule):
     same(written.schedule)
+
+
+@settings(deadline=None, max_examples=300)
+@given(schedules(max_ranks=4, max_stages=6, max_microbatches=5))
+def test_any_schedule_is_canonical(written: WrittenSchedule):
+    canonical(written.schedule)
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zb_h1"])
@@ -76,7 +100,10 @@ def test_golden(name):
         ("0F0,0I0,0W0,0F1,0I1,0W1,0F2,0I2,0W2", "for i in 0:3 { F[i]  I[i]  W[i] }"),
         ("0F1,0B1,0F2,0B2,0F0,0B0", "for i in 1:3 { F[i]  B[i] }\nF[0]\nB[0]"),
         ("0F2,0F0,0F3,0F1,0B0,0B1,0B2,0B3", "for i in 0:2 { F[i + 2]  F[i] }\nB[0:4]"),
-        ("0F0,0F1,1F0,1F1,(0F2;1B0)OVERLAP_F_B,(0F3;1B1)OVERLAP_F_B", "F[0:2]@0\nF[0:2]@1\nfor i in 0:2 { F[i + 2]@0 & B[i]@1 }"),
+        (
+            "0F0,0F1,1F0,1F1,(0F2;1B0)OVERLAP_F_B,(0F3;1B1)OVERLAP_F_B",
+            "F[0:2]@0\nF[0:2]@1\nfor i in 0:2 { F[i + 2]@0 & B[i]@1 }",
+        ),
         ("0UNSHARD,0F0,0F1,0RESHARD,0UNSHARD,0RESHARD", "UNSHARD@0\nF[0:2]\nRESHARD@0\nUNSHARD@0\nRESHARD@0"),
     ],
 )  # fmt: skip
@@ -113,7 +140,8 @@ def test_any_file_name_is_a_name(name, tmp_path):
 @pytest.mark.parametrize("stages", [16, 100, 400])
 def test_placements_without_a_rule(stages):
     """Pairs of stages in turns on two ranks: as many runs as half the stages."""
-    order = [[f"{s}{kind}0" for kind in "FB" for s in range(stages)[:: 1 if kind == "F" else -1] if s // 2 % 2 == rank] for rank in (0, 1)]  # fmt: skip
+    there, back = [f"{s}F0" for s in range(stages)], [f"{s}B0" for s in reversed(range(stages))]
+    order = [[cell for cell in there + back if int(cell[:-2]) // 2 % 2 == rank] for rank in (0, 1)]
     schedule = read(text_of(order))
     assert piper.check(schedule) == ()
     same(schedule)

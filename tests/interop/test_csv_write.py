@@ -75,11 +75,17 @@ def test_any_order_that_a_csv_can_say_comes_back(written: WrittenSchedule):
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_a_rank_without_operations_comes_back(rank):
+    """Behind the last row it cannot be told from blank lines, so that one may be refused instead."""
     others = [r for r in range(3) if r != rank]
     text = f"ranks 3\nmicrobatches 1\nstages 2\nplace s on {others[0]} if s == 0 else {others[1]}\n"
-    schedule = expanded(text + f"rank {others[0]}: 0F0 0B0\nrank {others[1]}: 1F0 1B0\n")
+    schedule = expanded(text + f"rank {others[0]}: 0F0 0B0\nrank {others[1]}: 1F0 1B0\nrank {rank} {{}}\n")
     assert piper.check(schedule) == ()
-    assert facts(read(write_csv(schedule))) == facts(schedule)
+    try:
+        text = write_csv(schedule)
+    except piper.PipeError as error:
+        assert ([f.code for f in error.diagnostics], rank) == (["P901"], 2)  # noqa: PT017
+    else:
+        assert facts(read(text)) == facts(schedule)
 
 
 # --- what a CSV cannot say ---------------------------------------------------------------------
