@@ -8,10 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..diagnostics import Source
 from ..ir.graph import StageGraph
 from ..ir.operations import Kind
 from ..ir.placement import loop_ranks, vee_ranks
 from ..ir.schedule import Schedule
+from ..syntax.formatter import format_source
 
 __all__ = ["to_pipe"]
 
@@ -36,13 +38,14 @@ def to_pipe(schedule: Schedule) -> str:
     Expanding it gives the same operations in the same order. Costs, rules and parameters of the file it
     came from are not part of it.
     """
-    lines = [f'schedule "{schedule.name}"', "", f"ranks {schedule.ranks}", f"microbatches {schedule.microbatches}"]
+    name = schedule.name.replace('"', "'").replace("\n", " ")
+    lines = [f'schedule "{name}"', "", f"ranks {schedule.ranks}", f"microbatches {schedule.microbatches}"]
     if schedule.stages != schedule.ranks:
         lines.append(f"stages {schedule.stages}")
     lines += [*_placement(schedule), *_graph(schedule)]
     for rank in range(schedule.ranks):
         lines += ["", f"rank {rank} {{", *_body(schedule, rank), "}"]
-    return "\n".join(lines) + "\n"
+    return format_source(Source(name, "\n".join(lines) + "\n"))
 
 
 def _placement(schedule: Schedule) -> list[str]:
@@ -51,7 +54,8 @@ def _placement(schedule: Schedule) -> list[str]:
     if (rank_of == by_stage[:, None]).all():
         if np.array_equal(by_stage, loop_ranks(schedule.stages, schedule.ranks)):
             return []
-        if np.array_equal(by_stage, vee_ranks(schedule.stages, schedule.ranks)):
+        folds = schedule.stages % schedule.ranks == 0
+        if folds and np.array_equal(by_stage, vee_ranks(schedule.stages, schedule.ranks)):
             return ["place vee"]
         return [f"place s on {_choice('s', by_stage.tolist())}"]
     rows = [_choice("i", row.tolist()) for row in rank_of]
@@ -59,12 +63,13 @@ def _placement(schedule: Schedule) -> list[str]:
 
 
 def _choice(name: str, values: list[int] | list[str]) -> str:
-    """An expression that gives ``values[k]`` where ``name`` is ``k``: runs of equal values, one condition each."""
+    """An expression that gives ``values[k]`` where ``name`` is ``k``: a sum with one term a run of equal values."""
     starts = [k for k in range(len(values)) if k == 0 or values[k] != values[k - 1]]
-    text = str(values[starts[-1]])
-    for start, end in reversed(list(pairwise(starts))):
-        text = f"({values[start]} if {name} < {end} else {text})"
-    return text
+    if len(starts) == 1:
+        return str(values[0])
+    runs = pairwise([*starts, len(values)])
+    terms = [f"{values[a]} * ({a} <= {name} < {b})" for a, b in runs if values[a] not in (0, "0")]
+    return f"({' + '.join(terms)})"
 
 
 def _graph(schedule: Schedule) -> Iterator[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..diagnostics import Diagnostic, PipeError, Source, Span, in_source_order
 from ..ir.graph import StageGraph
-from ..ir.operations import PER_MICROBATCH, TRANSFERS, Kind
+from ..ir.operations import PER_MICROBATCH, Kind
 from ..ir.origin import Origin
 from ..ir.placement import Placement
 from ..ir.schedule import Schedule
@@ -24,9 +24,11 @@ from ..ir.schedule import Schedule
 __all__ = ["CSV_SUFFIX", "read_csv", "write_csv"]
 
 CSV_SUFFIX = ".csv"
-_TOKEN = re.compile(r"([0-9]{1,9})([A-Z_]+?)([0-9]{1,9})?")
+_TOKEN = re.compile(r"(0|[1-9][0-9]{0,8})([A-Z_]+?)(0|[1-9][0-9]{0,8})?")
 _OVERLAP = re.compile(r"\(\s*([^;()]+?)\s*;\s*([^;()]+?)\s*\)OVERLAP_F_B")
 _MAX_FINDINGS = 100
+_MAX_CELLS = 10_000_000
+_UNKNOWN_TO_PYTORCH = (Kind.OPT, Kind.R)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,10 @@ def read_csv(source: Source) -> Schedule:
         raise PipeError(Diagnostic("P101", f"{source.name} has no operations", Span(source, 0, 0)))
     stages = max(cell.stage for cell in cells) + 1
     microbatches = max(max(cell.microbatch for cell in cells) + 1, 1)
+    if stages * microbatches > _MAX_CELLS:
+        largest = max(cells, key=lambda cell: max(cell.stage, cell.microbatch))
+        message = f"{stages:,} stages of {microbatches:,} microbatches are more than {_MAX_CELLS:,} operations"
+        raise PipeError(Diagnostic("P208", message, Span(source, largest.start, largest.end)))
     placement = _placement(source, rows, stages, microbatches)
     none = np.zeros(0, dtype=np.int64)
     count = len(cells)
@@ -101,8 +107,7 @@ class _Reader:
         found: list[list[_Cell]] = []
         start = 0
         for number, line in enumerate(self._source.text.split("\n"), 1):
-            if line.strip(" \r\t,") or found:
-                found.append(list(self._row(number, line, start)))
+            found.append(list(self._row(number, line, start)))
             start += len(line) + 1
         while found and not found[-1]:
             found.pop()
@@ -111,7 +116,9 @@ class _Reader:
     def _row(self, number: int, line: str, start: int) -> Iterator[_Cell]:
         position = start
         for cell, text in enumerate(line.split(","), 1):
-            token = text.strip(" \r\t\"'")
+            token = text.strip(" \r\t")
+            if len(token) > 1 and token[0] == token[-1] == '"':
+                token = token[1:-1].strip(" \t")
             if token:
                 first = position + text.index(token)
                 yield from self._cell(number, cell, token, first)
@@ -121,7 +128,7 @@ class _Reader:
         overlap = _OVERLAP.fullmatch(token)
         parts = overlap.groups() if overlap else (token,)
         read = [self._operation(part, index > 0, start, start + len(token)) for index, part in enumerate(parts)]
-        if None in read:
+        if None in read or (overlap and sorted(o.kind for o in read if o) != [Kind.F, Kind.B]):
             span = Span(self._source, start, start + len(token))
             help_ = "a cell is a token such as 0F0, 2I1, 1SEND_F3 or (4F4;3B0)OVERLAP_F_B; there is no header"
             self.findings.append(
@@ -135,6 +142,8 @@ class _Reader:
         if match is None or match[2] not in Kind.__members__:
             return None
         kind = Kind[match[2]]
+        if kind in _UNKNOWN_TO_PYTORCH:
+            return None
         if (kind in PER_MICROBATCH) != (match[3] is not None):
             return None
         return _Cell(kind, int(match[1]), int(match[3]) if match[3] else -1, joined, start, end)
@@ -175,6 +184,12 @@ def _unsayable(schedule: Schedule, lossy: bool) -> Iterator[Diagnostic]:
             yield Diagnostic("P901", f"PyTorch's CSV has no {why}", span, help_)
     if any(len(copies) > 1 for copies in schedule.placement.copies):
         yield Diagnostic("P901", "PyTorch's CSV cannot place copies of a stage on several ranks")
+    if schedule.graph != StageGraph.chain(schedule.stages):
+        yield Diagnostic("P901", "PyTorch's CSV knows the chain of stages only, not the edges of this schedule")
+    if schedule.ties:
+        yield Diagnostic("P901", "PyTorch's CSV cannot tie stages")
+    if schedule.offsets[-2] == schedule.offsets[-1]:
+        yield Diagnostic("P901", "PyTorch's CSV cannot end with a rank that does nothing")
     for slot in np.flatnonzero(np.bincount(schedule.slot, minlength=1) > 1).tolist():
         kinds = sorted(schedule.kind[schedule.slot == slot].tolist())
         if kinds != [Kind.F, Kind.B]:
@@ -194,9 +209,3 @@ def _tokens(schedule: Schedule, rank: int) -> Iterator[str]:
             yield f"({schedule.operation(index)};{schedule.operation(following)})OVERLAP_F_B"
         else:
             yield str(schedule.operation(index))
-
-
-def is_lowered(schedule: Schedule) -> bool:
-    """Whether a schedule is in PyTorch's `compute_comms` form: it has transfers or handles parameters."""
-    marks = (*TRANSFERS, Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
-    return bool(np.isin(schedule.kind, marks).any())

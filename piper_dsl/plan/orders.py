@@ -62,10 +62,11 @@ def place_by_time(schedule: Schedule, costs: Costs) -> Plan:
 
 
 def _outgoing(slots: Slots, transfers: Transfers) -> list[list[int]]:
-    """The transfers that every slot produces."""
+    """The transfers that every slot produces, in the order of its operations."""
     found: list[list[int]] = [[] for _ in range(len(slots))]
-    for transfer, slot in enumerate(transfers.schedule.slot[transfers.producer].tolist()):
-        found[slot].append(transfer)
+    produced = transfers.schedule.slot[transfers.producer]
+    for transfer in np.argsort(transfers.producer, kind="stable").tolist():
+        found[produced[transfer]].append(transfer)
     return found
 
 
