@@ -28,9 +28,9 @@ def check_memory(schedule: Schedule, limit: float | Sequence[float]) -> list[Dia
         over = np.flatnonzero(live[own] > allowed)
         if len(over):
             index = own.start + int(over[0])
-            peak = int(live[own].max())
-            message = f"rank {rank} holds {live[index]} activations here, more than its limit of {allowed:g}"
-            help_ = f"its peak is {peak}: raise the limit, or run backwards earlier"
+            peak = live[own].max()
+            message = f"rank {rank} holds {live[index]:g} activations here, more than its limit of {allowed:g}"
+            help_ = f"its peak is {peak:g}: raise the limit, or run backwards earlier"
             span = schedule.origin.span(index)
             findings.append(Diagnostic("P601", message + schedule.where(index), span, help_))
     return findings

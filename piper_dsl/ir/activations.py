@@ -10,25 +10,29 @@ from .schedule import Schedule
 __all__ = ["live_activations"]
 
 
-def live_activations(schedule: Schedule) -> np.ndarray:
-    """The activations (one stage, one microbatch) live on its rank while each operation runs; int64.
+def live_activations(schedule: Schedule, released_at_input: float = 0.0) -> np.ndarray:
+    """The activations (one stage, one microbatch) live on its rank while each operation runs; float64.
 
-    Live from the start of F to the end of B, or of W where the backward is split; where it is recomputed,
-    during F and then from the start of R. In an overlapped slot the new one is live before the old one is
-    freed. A schedule without a backward frees at the end of F.
+    Live from the start of F to the end of B, or, where the backward is split, a part of it to the end of I
+    (``released_at_input``, from 0 to 1) and the rest to the end of W; where it is recomputed, during F and
+    then from the start of R. In an overlapped slot the new one is live before the old one is freed. A
+    schedule without a backward frees at the end of F.
     """
-    forward = schedule.kind == Kind.F
-    if not np.isin(schedule.kind, (Kind.B, Kind.W)).any():
-        return np.asarray(forward, dtype=np.int64)
+    kind = schedule.kind
+    forward = kind == Kind.F
+    if not np.isin(kind, (Kind.B, Kind.W)).any():
+        return np.asarray(forward, dtype=np.float64)
     passing = forward & _recomputed(schedule)
-    taken = np.cumsum((forward & ~passing) | (schedule.kind == Kind.R))
-    freed = np.cumsum(np.isin(schedule.kind, (Kind.B, Kind.W)))
+    taken = np.cumsum((forward & ~passing) | (kind == Kind.R))
+    share = np.select([kind == Kind.B, kind == Kind.I, kind == Kind.W], [1.0, released_at_input, 1 - released_at_input])
+    freed = np.cumsum(share)
     bounds = np.append(np.flatnonzero(~schedule.joined), len(schedule))
     last_of_slot = bounds[schedule.slot + 1] - 1
-    freed_before_slot = np.append(0, freed)[bounds[schedule.slot]]
-    before_rank = (np.append(0, taken) - np.append(0, freed))[schedule.offsets[:-1]]
+    freed_before_slot = np.append(0.0, freed)[bounds[schedule.slot]]
+    before_rank = (np.append(0.0, taken) - np.append(0.0, freed))[schedule.offsets[:-1]]
     held = taken[last_of_slot] - freed_before_slot - before_rank[schedule.rank]
-    return np.asarray(held + np.bincount(schedule.slot, passing, len(bounds) - 1)[schedule.slot], dtype=np.int64)
+    live = held + np.bincount(schedule.slot, passing, len(bounds) - 1)[schedule.slot]
+    return np.asarray(np.round(live, 9))
 
 
 def _recomputed(schedule: Schedule) -> np.ndarray:

@@ -88,9 +88,13 @@ class Timeline:
 
     @cached_property
     def peak_activations(self) -> tuple[int, ...]:
-        """Per rank, the most activations that are live at a time (see ``ir.activations``)."""
-        rows = np.split(live_activations(self.schedule), self.schedule.offsets[1:-1])
-        return tuple(int(row.max(initial=0)) for row in rows)
+        """Per rank, the most activations that are live at a time, each to the end of its B or W."""
+        return tuple(int(peak) for peak in self.peaks())
+
+    def peaks(self, released_at_input: float = 0.0) -> tuple[float, ...]:
+        """The same, with a part of every activation, from 0 to 1, released at the end of I already."""
+        rows = np.split(live_activations(self.schedule, released_at_input), self.schedule.offsets[1:-1])
+        return tuple(float(row.max(initial=0)) for row in rows)
 
     @cached_property
     def critical_path(self) -> tuple[Operation, ...]:

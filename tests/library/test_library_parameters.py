@@ -178,7 +178,7 @@ def test_documented_bubble_zb_h1() -> None:
 @pytest.mark.parametrize("name", FIRST)
 def test_parameters_are_described(name: str) -> None:
     parameters = [s for s in parse(read_source(name)).statements if isinstance(s, t.Param)]
-    assert [p.name.text for p in parameters] == (["p", "m", "v"] if name == "interleaved_1f1b" else ["p", "m"])
+    assert [p.name.text for p in parameters] == ["p", "m", "v"]
     assert all(p.description for p in parameters)
 
 
