@@ -92,7 +92,7 @@ def test_a_finding_without_a_place() -> None:
         "column": None,
         "end_line": None,
         "end_column": None,
-        "help": "its parameters: p, m",
+        "help": "its parameters: p, m, v",
         "related": [],
     }
 

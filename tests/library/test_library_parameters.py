@@ -121,7 +121,7 @@ def test_case_b12_chunks_where_there_is_one_stage_a_rank(name: str, extra: str) 
         load(name, {"p": 4, "m": 8, extra: 2})
     (finding,) = refused.value.diagnostics
     assert (finding.code, finding.message) == ("P212", f"the schedule has no parameter `{extra}`")
-    assert finding.help == "its parameters: p, m"
+    assert finding.help == "its parameters: p, m, v"
 
 
 # --- what the comments at the top of each file promise ---------------------------------------
