@@ -115,12 +115,22 @@ def test_no_chunks_are_refused(v: int) -> None:
 
 
 @pytest.mark.parametrize("name", ONE_STAGE)
-@pytest.mark.parametrize("extra", ["v", "stages"])
-def test_case_b12_chunks_where_there_is_one_stage_a_rank(name: str, extra: str) -> None:
+def test_case_b12_chunks_where_there_is_one_stage_a_rank(name: str) -> None:
     with pytest.raises(PipeError) as refused:
-        load(name, {"p": 4, "m": 8, extra: 2})
+        load(name, {"p": 4, "m": 8, "v": 2})
     (finding,) = refused.value.diagnostics
-    assert (finding.code, finding.message) == ("P212", f"the schedule has no parameter `{extra}`")
+    assert finding.code == "P216"
+    assert "has one stage per rank; for more there is" in finding.message
+    assert finding.message.endswith("(v = 2)")
+    assert finding.help == "nearest that satisfy every rule: v = 1"
+
+
+@pytest.mark.parametrize("name", ONE_STAGE)
+def test_a_parameter_that_the_family_does_not_have(name: str) -> None:
+    with pytest.raises(PipeError) as refused:
+        load(name, {"p": 4, "m": 8, "stages": 2})
+    (finding,) = refused.value.diagnostics
+    assert (finding.code, finding.message) == ("P212", "the schedule has no parameter `stages`")
     assert finding.help == "its parameters: p, m, v"
 
 
@@ -184,8 +194,8 @@ def test_parameters_are_described(name: str) -> None:
 
 def test_parameters_come_as_a_mapping_or_by_name() -> None:
     one, two = load("1f1b", {"p": 2, "m": 3}), load("1f1b", p=2, m=3)
-    assert dict(one.parameters) == dict(two.parameters) == {"p": 2, "m": 3}
-    assert dict(load("1f1b", {"p": 2}, m=3).parameters) == {"p": 2, "m": 3}
+    assert dict(one.parameters) == dict(two.parameters) == {"p": 2, "m": 3, "v": 1}
+    assert dict(load("1f1b", {"p": 2}, m=3).parameters) == {"p": 2, "m": 3, "v": 1}
 
 
 def test_a_path_is_read_and_named_as_given(tmp_path) -> None:
