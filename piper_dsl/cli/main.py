@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from .check import check
+from .compare import compare
 from .compile import compile
 from .explain import explain
 from .fmt import fmt
@@ -29,6 +30,7 @@ app.command("simulate")(simulate)
 app.command("visualize")(visualize)
 app.command("compile")(compile)
 app.command("run")(run)
+app.command("compare")(compare)
 app.command("fmt")(fmt)
 app.command("import")(import_schedule)
 app.command("list")(list_schedules)
