@@ -59,7 +59,7 @@ class BlockExpander:
     def _items(self) -> dict[Kind, t.BlockItem]:
         """The items by kind; what every rank ends with has no slot and no stage."""
         items: dict[Kind, t.BlockItem] = {}
-        for item in self._block.items:
+        for item in self._block.items.lines:
             if item.kind in items:
                 first = Related("first said here", items[item.kind].span)
                 self._report(f"{item.kind.name} has two lines", item.span, None, first)
@@ -91,7 +91,7 @@ class BlockExpander:
         return None
 
     def _rows(self, arranged: list[list[tuple[Kind, int, int]]], items: dict[Kind, t.BlockItem]) -> Rows:
-        ends = [item.kind for item in self._block.items if item.kind not in _LENGTH]
+        ends = [item.kind for item in self._block.items.lines if item.kind not in _LENGTH]
         operations = [
             (rank, int(kind), stage, microbatch)
             for rank, row in enumerate(arranged)

@@ -81,7 +81,7 @@ class _Names:
                 self._rank(statement, everything)
             case t.BuildingBlock():
                 self._expression(statement.period, everything)
-                for item in statement.items:
+                for item in statement.items.lines:
                     if item.stage and item.slot:
                         self._expression(item.slot, everything | {item.stage.text: item.stage})
             case _:

@@ -98,8 +98,10 @@ class Builder(Transformer_NonRecursive[Token, t.File]):
         return t.RankBody(self._span(meta), selector, body)
 
     def building_block(self, meta: Meta, children: list[Any]) -> t.BuildingBlock:
-        period, *items = children
-        return t.BuildingBlock(self._span(meta), period, tuple(items))
+        return t.BuildingBlock(self._span(meta), *children)
+
+    def block_items(self, meta: Meta, children: list[Any]) -> t.BlockItems:
+        return t.BlockItems(self._span(meta), tuple(children))
 
     def block_item(self, meta: Meta, children: list[Any]) -> t.BlockItem:
         kind, stage, *slot = children

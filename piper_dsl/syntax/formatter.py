@@ -60,7 +60,7 @@ def _statements(statements: tuple[t.Statement, ...]) -> Iterator[tuple[int, t.St
         yield statement.span.start, statement
         match statement:
             case t.BuildingBlock():
-                yield from ((item.span.start, t.Idle(item.span)) for item in statement.items)
+                yield from ((item.span.start, t.Idle(item.span)) for item in statement.items.lines)
             case t.Sequence() | t.For():
                 yield from _statements(statement.body.statements)
             case t.RankBody():
@@ -176,6 +176,8 @@ def _blocks(statement: t.Statement) -> Iterator[t.Block]:
     match statement:
         case t.Sequence() | t.For() | t.RankBody():
             yield statement.body
+        case t.BuildingBlock():
+            yield t.Block(statement.items.span, ())
         case t.If():
             yield statement.then
             if statement.otherwise:

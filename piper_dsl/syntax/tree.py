@@ -232,11 +232,18 @@ class BlockItem(Node):
 
 
 @dataclass(frozen=True)
+class BlockItems(Node):
+    """The lines of a building block, braces included in its span."""
+
+    lines: tuple[BlockItem, ...]
+
+
+@dataclass(frozen=True)
 class BuildingBlock(Statement):
     """``block period { … }``: the operations of one microbatch, repeated for all and moved ahead."""
 
     period: Expression
-    items: tuple[BlockItem, ...]
+    items: BlockItems
 
 
 @dataclass(frozen=True)

@@ -246,6 +246,8 @@ CASES: list[tuple[str, list[str]]] = [
             "=> `rank r { … }` stands for every rank without a body of its own"
         ],
     ),
+    # P219: a building block (more in test_expand_blocks.py)
+    (TWO + "block 3 { F@s at s }", ["P219 3:1-21 a block needs F and B, or F, I and W"]),
     # Several mistakes are found in one run, in source order; what follows from one is not reported
     (
         'ranks 0\nmicrobatches 1 // 0\nlet x = 1 // 0\nlet y = x + 1\nrequire x, "x"\n' + REST,
