@@ -23,7 +23,7 @@ MAX_DEPTH = 100
 """Brackets may be this deep, and so may blocks, signs, conditionals and `else if` chains."""
 MAX_FINDINGS = 100
 MAX_CHARACTERS = 256 * 2**20
-MAX_TOKENS = 1_000_000
+MAX_TOKENS = 500_000
 """Words of a file; a run of literal operations is one."""
 
 _TOP = frozenset(
