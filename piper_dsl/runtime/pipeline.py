@@ -91,8 +91,8 @@ class Pipeline:
 
     ``timeout`` bounds a step, in seconds; None lets the target choose from what it has measured.
     ``transport`` says how target ray-dag moves tensors between ranks: ``auto`` (NCCL where every rank
-    can have a GPU, else shared memory), ``accelerator``, ``shared-memory`` or, to test the accelerator's
-    path on CPUs, ``gloo``.
+    can have a GPU, else shared memory), ``accelerator``, ``shared-memory`` (on CPUs) or, to test the
+    accelerator's path on CPUs, ``gloo``.
 
     Raises :class:`PipeError` where schedule, model and target do not fit together, with the fix.
     """
@@ -144,6 +144,9 @@ class Pipeline:
             raise PipeError(failure.diagnostic()) from failure
         except PipeError as error:
             self._broken = error.diagnostics[0].message
+            raise
+        except BaseException:
+            self._broken = "a step was interrupted"
             raise
         self._steps += 1
         losses = {key: loss for found, _ in reports for key, loss in found.items()}

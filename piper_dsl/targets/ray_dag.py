@@ -99,7 +99,7 @@ class RayDagTarget:
         return [report for report in reports if not isinstance(report, OperationFailed)]
 
     def _start(self, batches: Sequence[Batch]) -> None:
-        gpus = self._session.gpus
+        gpus = self._on_gpus
         largest = largest_message(self._specs, batches)
         options: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1 if gpus else 0, "max_restarts": 0}
         if largest is not None:
@@ -122,10 +122,17 @@ class RayDagTarget:
             _max_inflight_executions=1,
         )
 
+    @property
+    def _on_gpus(self) -> bool:
+        return self._session.gpus and self._transport in ("auto", "accelerator")
+
     def _hint(self) -> Any:
-        if self._transport == "gloo" and len(self._actors) > 1:
+        """What tensor edges between actors carry; None for shared memory, and where there is no such edge."""
+        if len(self._actors) < 2:
+            return None
+        if self._transport == "gloo":
             return GlooCommunicator(self._actors)
-        return "accelerator" if self._session.gpus and len(self._actors) > 1 else None
+        return "accelerator" if self._on_gpus else None
 
     def _death(self, error: RayError) -> Diagnostic:
         """Which ranks are gone, and what the others were doing."""
@@ -160,10 +167,11 @@ class RayDagTarget:
     def close(self) -> None:
         """Ends the graph and the actors; a step that is under way is not waited for."""
         if self._graph is not None:
-            DAGContext.get_current().teardown_timeout = TEARDOWN
+            context = DAGContext.get_current()
+            patience, context.teardown_timeout = context.teardown_timeout, TEARDOWN
             # Actors that are killed cannot clean up behind them, so only where one may be stuck.
             self._graph.teardown(kill_actors=not self._between_steps)
-            self._graph = None
+            self._graph, context.teardown_timeout = None, patience
         self._session.end(self._actors, self._pids)
         self._actors = []
 
