@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..diagnostics import Diagnostic, Related
-from ..ir.clock import Run, run_slots
+from ..ir.clock import Run, run_schedule, run_slots
+from ..ir.costs import Costs
 from ..ir.needs import Needs, find_needs
 from ..ir.operations import Kind
 from ..ir.schedule import Schedule
@@ -41,10 +42,16 @@ def check_order(schedule: Schedule) -> list[Diagnostic]:
     if not len(schedule):
         return []
     findings = [] if arrivals.own_order and not overlapping else _own_order(schedule)
-    run = run_slots(slots.rows(), arrivals, [1.0] * len(slots), 0.0)
+    run = run_schedule(schedule, _durations(schedule), 0.0)
     if len(run.order) < len(slots):
         findings += _cycles(schedule, run)
     return findings
+
+
+def _durations(schedule: Schedule) -> np.ndarray:
+    """Any would do; the default ones are those that a simulation is likely to ask for next."""
+    in_range = np.all((schedule.stage >= 0) & (schedule.stage < schedule.stages))
+    return Costs().durations(schedule, schedule.slots) if in_range else np.ones(len(schedule.slots))
 
 
 def _own_order(schedule: Schedule) -> list[Diagnostic]:

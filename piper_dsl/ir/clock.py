@@ -16,7 +16,7 @@ from .operations import Kind
 from .schedule import Schedule
 from .slots import Slots
 
-__all__ = ["Arrivals", "Run", "find_arrivals", "run_slots"]
+__all__ = ["Arrivals", "Run", "find_arrivals", "run_schedule", "run_slots"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +36,11 @@ class Arrivals:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """``start`` has the time of every slot (0 where it never starts), ``order`` those that ran, in an
-    order that respects all needs; ``heads[r]`` counts what rank ``r`` ran."""
+    """``start`` has the time of every slot (float64; 0 where it never starts), ``order`` those that ran
+    (int64), in an order that respects all needs; ``heads[r]`` counts what rank ``r`` ran."""
 
-    start: list[float]
-    order: list[int]
+    start: np.ndarray
+    order: np.ndarray
     heads: list[int]
 
 
@@ -104,7 +104,16 @@ def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequ
         # Waiting: the time at which the row was free is that at which its last slot ended.
         waiting.setdefault(source, []).append(rank)
         heads[rank], free[rank] = head, end[row[head - 1]] if head else 0.0
-    return Run(start, order, heads)
+    return Run(np.array(start), np.array(order, dtype=np.int64), heads)
+
+
+def run_schedule(schedule: Schedule, durations: np.ndarray, latency: float) -> Run:
+    """The run of a schedule whose slots take ``durations``; remembered, since checking, simulating and
+    lowering all ask for the same one."""
+    key = (durations.tobytes(), latency)
+    if key not in schedule.runs:
+        schedule.runs[key] = run_slots(schedule.slots.rows(), schedule.arrivals, durations.tolist(), latency)
+    return schedule.runs[key]
 
 
 def _latest(sources: list[int], end: list[float], latency: float) -> tuple[int, float]:

@@ -15,7 +15,7 @@ from .origin import Origin
 from .placement import Placement
 
 if TYPE_CHECKING:
-    from .clock import Arrivals
+    from .clock import Arrivals, Run
     from .slots import Slots
 
 __all__ = ["Schedule"]
@@ -84,6 +84,11 @@ class Schedule:
         from .clock import find_arrivals
 
         return find_arrivals(self, self.slots)
+
+    @cached_property
+    def runs(self) -> dict[tuple[bytes, float], Run]:
+        """What :func:`piper_dsl.ir.clock.run_schedule` found so far, by durations and latency."""
+        return {}
 
     def row(self, rank: int) -> tuple[Operation, ...]:
         """What a rank runs, in order."""

@@ -10,7 +10,7 @@ import heapq
 
 import numpy as np
 
-from ..ir.clock import run_slots
+from ..ir.clock import run_schedule
 from ..ir.costs import Costs
 from ..ir.operations import Kind
 from ..ir.schedule import Schedule
@@ -49,11 +49,9 @@ def place_by_time(schedule: Schedule, costs: Costs) -> Plan:
     There all placements take the same time, so the cheapest to find is as good as any.
     """
     slots, transfers = schedule.slots, find_transfers(schedule)
-    durations = costs.durations(schedule, slots).tolist()
-    run = run_slots(slots.rows(), schedule.arrivals, durations, costs.latency)
+    run = run_schedule(schedule, costs.durations(schedule, slots), costs.latency)
     place = np.empty(len(slots), dtype=np.int64)
-    visited = np.array(run.order, dtype=np.int64)
-    place[visited[np.argsort(np.array(run.start)[visited], kind="stable")]] = np.arange(len(slots))
+    place[run.order[np.argsort(run.start[run.order], kind="stable")]] = np.arange(len(slots))
     produced = place[schedule.slot[transfers.producer]]
     moved = np.arange(len(transfers)) * 3
     steps = np.concatenate([np.arange(len(slots)) * 3 + COMPUTE, np.stack([moved + SEND, moved + RECEIVE], 1).ravel()])

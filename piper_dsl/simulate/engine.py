@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir.clock import run_slots
+from ..ir.clock import run_schedule
 from ..ir.costs import Costs
 from ..ir.schedule import Schedule
 from ..plan import PLACEMENTS, Plan, Transport, place_transfers
@@ -92,10 +92,10 @@ def _simulate_buffered(schedule: Schedule, costs: Costs) -> Timeline:
         raise DoesNotComplete("the schedule names stages that do not exist; check it first")
     slots = schedule.slots
     durations = costs.durations(schedule, slots)
-    run = run_slots(slots.rows(), schedule.arrivals, durations.tolist(), costs.latency)
+    run = run_schedule(schedule, durations, costs.latency)
     if len(run.order) < len(slots) or not schedule.arrivals.own_order:
         raise DoesNotComplete("the schedule waits for itself; check it first")
-    return _timeline(schedule, costs, durations, np.array(run.start), "buffered")
+    return _timeline(schedule, costs, durations, run.start, "buffered")
 
 
 def _timeline(schedule: Schedule, costs: Costs, durations: np.ndarray, start: np.ndarray, transport: str) -> Timeline:
