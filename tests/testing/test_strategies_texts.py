@@ -96,7 +96,7 @@ def test_source_text_uses_every_rule_of_the_grammar() -> None:
     rules = {str(rule.origin.name) for rule in lark.rules if not rule.origin.name.startswith("_")}
     seen: set[str] = {"WS", "COMMENT"}
 
-    @settings(max_examples=200, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=1500, deadline=None, derandomize=True, database=None)
     @given(source_text())
     def collect(text: str) -> None:
         seen.update(token.type for token in lark.lex(text))
@@ -143,7 +143,7 @@ def test_the_formatter_refuses_exactly_what_does_not_parse(text: str) -> None:
 def test_broken_text_reaches_every_floor() -> None:
     seen: set[str] = set()
 
-    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=1000, deadline=None, derandomize=True, database=None)
     @given(broken_text())
     def collect(text: str) -> None:
         seen.update({finding.code for finding in findings(text)} or {"fine"})
