@@ -1,4 +1,4 @@
-"""A limit on every test, and the command line in this process and in one of its own."""
+"""The command line in this process and in one of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from click.testing import Result
@@ -16,23 +15,8 @@ from typer.testing import CliRunner
 
 from piper_dsl.cli.main import app
 
-LIMIT = 90
-"""Seconds that any one test may take."""
-
 Invoke = Callable[..., Result]
 Start = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(autouse=True)
-def _limit() -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"the test took more than {LIMIT} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LIMIT)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

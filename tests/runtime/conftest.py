@@ -1,19 +1,14 @@
-"""One Ray instance for all tests of the runtime, and a limit on every test."""
+"""One Ray instance for all tests of the runtime."""
 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 import pytest
 import ray
 from runtime_processes import rank_processes
-
-LIMIT = 90
-"""Seconds that any one test may take."""
 
 
 @pytest.fixture(scope="session")
@@ -33,15 +28,3 @@ def own_ranks(ray_instance: None) -> Callable[[], set[int]]:
     """The processes that hold ranks now and did not when the test began."""
     before = rank_processes()
     return lambda: rank_processes() - before
-
-
-@pytest.fixture(autouse=True)
-def _limit() -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"the test took more than {LIMIT} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LIMIT)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
