@@ -20,6 +20,17 @@ HOT = 1e3
 Tensors = tuple[torch.Tensor, ...]
 
 
+class Bilinear(nn.Module):
+    """Reads two stages and does not treat them alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return first - 3 * self.linear(second)
+
+
 class Dense(nn.Module):
     """A layer on the hidden tensor."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from runtime_models import WIDTH, sgd
+from runtime_models import WIDTH, Bilinear, sgd
 from runtime_reference import EXACT, assert_close, close, gradients_of, operations, rows, written
 from torch import nn
 
@@ -65,17 +65,6 @@ class _Two(nn.Module):
         return self.linear(torch.cat([left * right_sign, right * left_sign], dim=1))
 
 
-class _Bilinear(nn.Module):
-    """Reads two stages and does not treat them alike."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        return first - 3 * self.linear(second)
-
-
 def test_two_towers_join() -> None:
     for backward in ("B[0:3]", "I[0:3] W[0:3]"):
         torch.manual_seed(0)
@@ -96,7 +85,7 @@ def test_two_towers_join() -> None:
 
 def _four() -> list[nn.Module]:
     torch.manual_seed(1)
-    return [s.double() for s in (*(nn.Linear(WIDTH, WIDTH) for _ in range(3)), _Bilinear())]
+    return [s.double() for s in (*(nn.Linear(WIDTH, WIDTH) for _ in range(3)), Bilinear())]
 
 
 def test_a_diamond_sums_the_gradients_of_its_branches() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from runtime_models import WIDTH, Bare, Dense, Linear, first_and_last, mixed, mixed_batch, sgd
+from runtime_models import WIDTH, Bare, Bilinear, Dense, Linear, first_and_last, mixed, mixed_batch, sgd
 from runtime_processes import eventually
 from runtime_reference import (
     EXACT,
@@ -116,15 +116,6 @@ def test_recomputing_draws_the_same_random_numbers() -> None:
     assert abs(loss) > 1e-3
 
 
-class _Fork(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        return first - 3 * self.linear(second)
-
-
 def test_a_fork_whose_second_branch_is_on_another_rank() -> None:
     # One message a call between ranks, the others at home: what a Ray DAG carries of stage graphs.
     text = """
@@ -142,7 +133,7 @@ def test_a_fork_whose_second_branch_is_on_another_rank() -> None:
 
     def made() -> list[nn.Module]:
         torch.manual_seed(1)
-        return [s.double() for s in (*(nn.Linear(WIDTH, WIDTH) for _ in range(3)), _Fork())]
+        return [s.double() for s in (*(nn.Linear(WIDTH, WIDTH) for _ in range(3)), Bilinear())]
 
     x, y = torch.randn(2, 4, WIDTH, dtype=torch.float64)
     whole = made()
