@@ -56,7 +56,9 @@ class Format(str, Enum):
     JSON = "json"
 
 
-File = Annotated[str, typer.Argument(help="A .pipe file, the name of a library schedule, or - for standard input.")]
+File = Annotated[
+    str, typer.Argument(help="A .pipe or PyTorch .csv file, a name of the library, or - for standard input.")
+]
 Parameters = Annotated[
     list[str] | None, typer.Option("-p", "--param", metavar="NAME=VALUE", help="Set a parameter. May be repeated.")
 ]
