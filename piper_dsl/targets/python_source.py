@@ -107,7 +107,7 @@ def python_source(program: Program, plan: BindPlan) -> str:
 
     operations = {bind.operation for bind in plan.binds}
     return _SCRIPT.format(
-        name=program.name,
+        name=program.name.replace("\\", "\\\\").replace('"', '\\"'),
         ranks=program.ranks,
         stages=program.stages,
         microbatches=program.microbatches,

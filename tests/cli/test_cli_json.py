@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,13 @@ def test_compile_to_python_compiles(tmp_path: Path) -> None:
     text = path.read_text()
     compile(text, str(path), "exec")
     assert text.count(".bind(") >= 2 * (2 * 2 + 1)
+
+
+def test_a_name_with_backslashes_still_makes_a_script(tmp_path: Path) -> None:
+    source = tmp_path / "x.pipe"
+    source.write_text('schedule "\\N"\nranks 1\nmicrobatches 1\nrank 0: F0 B0 OPT\n')
+    result = CliRunner().invoke(app, ["compile", str(source), "--target", "python"])
+    assert ast.get_docstring(ast.parse(result.stdout)).startswith("\\N: 1 ranks")
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved_1f1b", "zb_h1"])
