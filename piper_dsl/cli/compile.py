@@ -14,6 +14,7 @@ from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
 from ..interop import write_csv
 from ..interop.pipe_text import to_pipe
+from ..ir.operations import BACKWARD, Kind
 from ..lower import Program
 from ..lower.binds import BindPlan, plan_binds
 from .common import (
@@ -90,12 +91,21 @@ def _compiled(program: Program, target: CompileTarget, format: Format) -> str:
     except ValueError as error:
         raise PipeError(Diagnostic("P702", f"target {target.value}: {error}")) from error
     if target is CompileTarget.PYTHON:
+        _require_steps(plan)
         return python_source(program, plan)
     if format is Format.JSON:
         return _json(program, plan)
     crossing = sum(bind.receives for bind in plan.binds)
     summary = f"{program.name}: {len(plan.binds)} binds on {program.ranks} actors, {crossing} edges between actors"
     return "\n".join([summary, *bind_lines(plan)]) + "\n"
+
+
+def _require_steps(plan: BindPlan) -> None:
+    """Raises PipeError (P702) for a plan with backwards and no OPT: the script would train nothing, silently."""
+    kinds = {bind.operation.kind for bind in plan.binds}
+    if kinds & set(BACKWARD) and Kind.OPT not in kinds:
+        message = "target python: the schedule has backwards and no OPT: the optimizer would never step"
+        raise PipeError(Diagnostic("P702", message, None, "write OPT for every stage"))
 
 
 def _json(program: Program, plan: BindPlan) -> str:

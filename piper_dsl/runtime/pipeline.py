@@ -221,6 +221,10 @@ def _misfits(
         yield Diagnostic("P701", "a schedule with a backward needs a loss", None, "pass `loss_fn`")
     if Kind.OPT in kinds and optimizer is None:
         yield Diagnostic("P701", "a schedule with OPT needs an optimizer", None, "pass `optimizer`")
+    if kinds & set(BACKWARD) and Kind.OPT not in kinds and optimizer is not None:
+        message = "the schedule has backwards and no OPT: the optimizer would never step"
+        help_ = "write OPT for every stage (`piper-dsl import` makes a .pipe file of a CSV), or pass no `optimizer`"
+        yield Diagnostic("P701", message, None, help_)
 
 
 def _unknown(target: str, transport: str, timeout: float | None) -> Iterator[Diagnostic]:

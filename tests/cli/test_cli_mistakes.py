@@ -218,3 +218,10 @@ def test_without_arguments_help_is_shown() -> None:
     text = _words(_invoke().output)
     for command in ("check", "simulate", "visualize", "compile", "run", "list", "show"):
         assert f" {command} " in text
+
+
+def test_a_script_that_would_never_step_is_not_written(folder: Path) -> None:
+    folder.joinpath("x.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    result = _invoke("compile", "x.csv", "--target", "python")
+    assert result.exit_code == 1
+    assert "no OPT: the optimizer would never step" in result.output

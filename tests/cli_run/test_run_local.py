@@ -103,10 +103,10 @@ def test_data_that_ends_early_ends_the_training(invoke: Invoke, folder: Path) ->
     assert document["largest_difference"] is None
 
 
-def test_a_file_without_an_optimizer_still_runs(invoke: Invoke, folder: Path) -> None:
+def test_training_without_optimizer_steps_is_refused(invoke: Invoke, folder: Path) -> None:
     (folder / "mine.py").write_text(MINE)
     (folder / "no_opt.pipe").write_text("ranks 2\nmicrobatches 2\nrank r { F[0:2] B[0:2] }\n")
-    result = invoke("run", "no_opt.pipe", "--target", "local", *OWN, "--steps", "2", "--format", "json")
-    assert (result.exit_code, result.stderr) == (0, "")
-    wanted = _reference(0, 2, 2, 16, 0.0)
-    assert json.loads(result.stdout)["losses"] == pytest.approx(wanted, abs=1e-5)
+    result = invoke("run", "no_opt.pipe", "--target", "local", *OWN, "--steps", "2", "--compare")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error[P701]: the schedule has backwards and no OPT")
+    assert "write OPT for every stage" in result.stderr

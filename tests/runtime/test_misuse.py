@@ -83,6 +83,13 @@ def test_a_missing_loss_and_a_missing_optimizer_are_both_told(target: str) -> No
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_an_optimizer_that_would_never_step_is_refused(target: str) -> None:
+    with pytest.raises(piper.PipeError) as error:
+        _pipeline(target, schedule=written("ranks 2\nmicrobatches 2\nrank 0: F0 F1 B0 B1\nrank 1: F0 B0 F1 B1"))
+    assert only(error).message == "the schedule has backwards and no OPT: the optimizer would never step"
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_schedule_that_does_not_check_does_not_run(target: str) -> None:
     text = "ranks 2\nmicrobatches 2\nrank 0: F0 B0 F1 B1\nrank 1: F1 F0 B0 B1"
     with pytest.raises(piper.PipeError) as error:
