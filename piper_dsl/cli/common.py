@@ -46,7 +46,8 @@ __all__ = [
     "write_text",
 ]
 
-FINDINGS, USAGE = 1, 2
+FINDINGS = 1
+"""The exit code of a command that found something."""
 
 
 class Format(str, Enum):
