@@ -14,7 +14,7 @@ import numpy as np
 from ..diagnostics import Diagnostic, Related
 from ..ir.clock import Run, run_schedule, run_slots
 from ..ir.costs import Costs
-from ..ir.needs import Needs, find_needs
+from ..ir.needs import Needs
 from ..ir.operations import Kind
 from ..ir.schedule import Schedule
 
@@ -56,7 +56,7 @@ def _durations(schedule: Schedule) -> np.ndarray:
 
 def _own_order(schedule: Schedule) -> list[Diagnostic]:
     """Needs that the order of a rank, or of one slot, does not meet; one finding a pair of places."""
-    needs = find_needs(schedule)
+    needs = schedule.needs
     needing = np.repeat(np.arange(len(schedule)), np.diff(needs.offsets))
     same_rank = schedule.rank[needing] == schedule.rank[needs.sources]
     same_slot = schedule.slot[needing] == schedule.slot[needs.sources]
@@ -81,7 +81,7 @@ def _against_itself(schedule: Schedule, index: int, source: int, same_slot: bool
 
 
 def _cycles(schedule: Schedule, run: Run) -> list[Diagnostic]:
-    needs = find_needs(schedule)
+    needs = schedule.needs
     waits = {rank: wait for rank in range(schedule.ranks) if (wait := _wait_of(schedule, needs, run, rank))}
     findings: list[Diagnostic] = []
     seen: set[int] = set()

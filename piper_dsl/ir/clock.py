@@ -95,12 +95,13 @@ def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequ
             start[slot] = now
             now += durations[slot]
             end[slot] = now
-            order.append(slot)
             if slot in waiting:
                 ready += waiting.pop(slot)
         else:
+            order += row[heads[rank] :]
             heads[rank], free[rank] = len(row), now
             continue
+        order += row[heads[rank] : head]
         # Waiting: the time at which the row was free is that at which its last slot ended.
         waiting.setdefault(source, []).append(rank)
         heads[rank], free[rank] = head, end[row[head - 1]] if head else 0.0

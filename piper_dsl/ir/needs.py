@@ -15,7 +15,7 @@ import numpy as np
 from .operations import PER_MICROBATCH, Kind
 from .schedule import Schedule
 
-__all__ = ["Needs", "find_needs", "positions"]
+__all__ = ["Needs", "find_needs", "find_positions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +29,13 @@ class Needs:
         return self.sources[self.offsets[index] : self.offsets[index + 1]]
 
 
-def positions(schedule: Schedule) -> dict[Kind, np.ndarray]:
-    """Where each key stands: per kind with a microbatch, int64 of shape (stages, microbatches).
+def find_positions(schedule: Schedule) -> dict[Kind, np.ndarray]:
+    """Where each key stands: per kind with a microbatch, int64 of shape (stages, microbatches), to be read only.
 
     -1 where there is no such operation; the first of repeated ones; ids out of range are left out.
     """
     shape = (schedule.stages, schedule.microbatches)
+    nowhere = np.broadcast_to(np.int64(-1), shape)
     in_range = (
         (schedule.stage >= 0)
         & (schedule.stage < schedule.stages)
@@ -43,16 +44,16 @@ def positions(schedule: Schedule) -> dict[Kind, np.ndarray]:
     )
     found = {}
     for kind in PER_MICROBATCH:
-        table = np.full(shape, -1, dtype=np.int64)
         index = np.flatnonzero((schedule.kind == kind) & in_range)[::-1]
-        table[schedule.stage[index], schedule.microbatch[index]] = index
-        found[kind] = table
+        found[kind] = np.full(shape, -1, dtype=np.int64) if len(index) else nowhere
+        if len(index):
+            found[kind][schedule.stage[index], schedule.microbatch[index]] = index
     return found
 
 
 def find_needs(schedule: Schedule) -> Needs:
     """The needs of every operation; a need that is nowhere in the schedule is left out. Linear time."""
-    at = positions(schedule)
+    at = schedule.positions
     families, bundles = list(_families(schedule, at)), list(_bundles(schedule, at))
     count = np.zeros(len(schedule), dtype=np.int64)
     for needing, _ in families:

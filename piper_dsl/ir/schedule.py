@@ -16,6 +16,7 @@ from .placement import Placement
 
 if TYPE_CHECKING:
     from .clock import Arrivals, Run
+    from .needs import Needs
     from .slots import Slots
 
 __all__ = ["Schedule"]
@@ -71,12 +72,25 @@ class Schedule:
         return np.cumsum(~self.joined) - 1
 
     @cached_property
+    def positions(self) -> dict[Kind, np.ndarray]:
+        """Where each key stands (see :func:`piper_dsl.ir.needs.find_positions`)."""
+        from .needs import find_positions
+
+        return find_positions(self)
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What every operation needs."""
+        from .needs import find_needs
+
+        return find_needs(self)
+
+    @cached_property
     def slots(self) -> Slots:
         """What every rank runs at a time, and what that needs."""
-        from .needs import find_needs
         from .slots import find_slots
 
-        return find_slots(self, find_needs(self))
+        return find_slots(self, self.needs)
 
     @cached_property
     def arrivals(self) -> Arrivals:

@@ -17,14 +17,15 @@ from ..ir.operations import TRANSFERS
 from ..ir.schedule import Schedule
 from ..plan import Plan, Transport
 from ..plan.orders import place_by_time
-from ..plan.plan import COMPUTE, SEND, split
+from ..plan.plan import COMPUTE, split
 from ..plan.written import has_transfers
 from ..simulate.engine import AUTO, plan_and_simulate
 from .program import Code, Program
 
 __all__ = ["lower"]
 
-COMPUTE_CODES = tuple(Code(kind) for kind in COMPUTE_KINDS)
+_USES = np.isin(np.arange(Code.FREE + 1), (*COMPUTE_KINDS, Code.SEND_F, Code.SEND_B))
+"""By code: whether it uses what its rank holds of a (stage, microbatch)."""
 
 
 def lower(
@@ -49,60 +50,69 @@ def _plan(schedule: Schedule, transport: Transport, placement: str, costs: Costs
 
 def _program(plan: Plan) -> Program:
     schedule = plan.schedule
-    computes, operation, columns = _instructions(plan)
-    rank = np.empty(len(columns), dtype=np.int64)
-    rank[computes] = schedule.rank[operation]
-    rank[~computes] = plan.rank[split(plan.order)[1] != COMPUTE]
-    key = np.arange(len(columns)) * 2
-    free_rank, free_key, free_columns = _frees(schedule, columns, key)
-    rank, key = np.concatenate([rank, free_rank]), np.concatenate([key, free_key])
-    columns = np.concatenate([columns, free_columns]).astype(np.int32)
-    by_rank = np.argsort(rank * (2 * len(columns) + 2) + key, kind="stable")
+    columns, rank = _catalogue(plan)
+    order = _with_frees(_order(plan), columns, schedule)
+    # The smallest type that holds a rank: of 16 bits and less numpy sorts stably in linear time.
+    by_rank = np.argsort(rank[order].astype(np.min_scalar_type(schedule.ranks)), kind="stable")
+    place = np.empty_like(by_rank)
+    place[by_rank] = np.arange(len(by_rank))
     return Program(
         name=schedule.name,
         microbatches=schedule.microbatches,
         placement=schedule.placement,
         graph=schedule.graph,
-        columns=columns[by_rank],
-        offsets=np.searchsorted(rank[by_rank], np.arange(schedule.ranks + 1)),
-        order=np.argsort(key[by_rank], kind="stable"),
+        columns=columns[order[by_rank]],
+        offsets=np.append(0, np.cumsum(np.bincount(rank[order], minlength=schedule.ranks))),
+        order=place,
     )
 
 
-def _instructions(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The instructions of a plan's order: which compute, the operations of those, and the columns of all."""
+def _catalogue(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """Every instruction there may be, in any order: its columns (see :class:`Program`) and its rank.
+
+    Operations as the schedule numbers them, then the SEND of every transfer, the RECV of every transfer, and the
+    FREE of every (stage, microbatch).
+    """
     schedule, transfers = plan.schedule, plan.transfers
+    count, moved, keys = len(schedule), len(transfers), schedule.stages * schedule.microbatches
+    columns = np.full((count + 2 * moved + keys, 5), -1, dtype=np.int32)
+    operations, sends, receives, frees = np.split(columns, np.cumsum([count, moved, moved]))
+    operations[:, 0], operations[:, 1], operations[:, 2] = schedule.kind, schedule.stage, schedule.microbatch
+    sends[:, 0] = np.where(transfers.forward, Code.SEND_F, Code.SEND_B)
+    receives[:, 0] = np.where(transfers.forward, Code.RECV_F, Code.RECV_B)
+    sends[:, 1], sends[:, 3], sends[:, 4] = transfers.source, transfers.receiver, transfers.target
+    receives[:, 1], receives[:, 3], receives[:, 4] = transfers.target, transfers.sender, transfers.source
+    sends[:, 2] = receives[:, 2] = transfers.microbatch
+    frees[:, 0] = Code.FREE
+    frees[:, 1], frees[:, 2] = np.divmod(np.arange(keys), max(1, schedule.microbatches))
+    owner = schedule.placement.rank_of.ravel()
+    return columns, np.concatenate([schedule.rank, transfers.sender, transfers.receiver, owner])
+
+
+def _order(plan: Plan) -> np.ndarray:
+    """The steps of a plan in its order, as numbers of the catalogue; slots as the operations they hold."""
+    schedule, first = plan.schedule, plan.slots.first
     index, what = split(plan.order)
-    first = plan.slots.first
-    counts = np.where(what == COMPUTE, np.diff(first)[np.where(what == COMPUTE, index, 0)], 1)
-    step = np.repeat(np.arange(len(index)), counts)
-    within = np.arange(len(step)) - np.repeat(np.cumsum(counts) - counts, counts)
-    computes = what[step] == COMPUTE
-    operation = first[index[step[computes]]] + within[computes]
-    written = np.isin(schedule.kind[operation], TRANSFERS)
-    if written.any():
-        keep = np.ones(len(step), dtype=bool)
-        keep[np.flatnonzero(computes)[written]] = False
-        step, computes, operation = step[keep], computes[keep], operation[~written]
-    columns = np.full((len(step), 5), -1, dtype=np.int64)
-    columns[computes, :3] = np.stack([schedule.kind, schedule.stage, schedule.microbatch], axis=1)[operation]
-    moved, sends = index[step[~computes]], what[step[~computes]] == SEND
-    forward = transfers.forward[moved]
-    codes = np.where(sends, np.where(forward, Code.SEND_F, Code.SEND_B), np.where(forward, Code.RECV_F, Code.RECV_B))
-    own = np.where(sends, transfers.source[moved], transfers.target[moved])
-    other = np.where(sends, transfers.target[moved], transfers.source[moved])
-    peer = np.where(sends, transfers.receiver[moved], transfers.sender[moved])
-    columns[~computes] = np.stack([codes, own, transfers.microbatch[moved], peer, other], axis=1)
-    return computes, operation, columns
+    behind = np.array([0, len(schedule), len(schedule) + len(plan.transfers)])[what]
+    if len(plan.slots) == len(schedule):
+        return np.asarray(index + behind)
+    start, held = index.copy(), np.ones(len(index), dtype=np.int64)
+    computes = what == COMPUTE
+    start[computes], held[computes] = first[index[computes]], np.diff(first)[index[computes]]
+    within = np.arange(held.sum()) - np.repeat(np.cumsum(held) - held, held)
+    return np.repeat(start + behind, held) + within
 
 
-def _frees(schedule: Schedule, columns: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """FREE behind the last that a rank does with a (stage, microbatch), its sends included."""
-    shape = (schedule.stages, schedule.microbatches)
-    last = np.full(shape, -1, dtype=np.int64)
-    uses = np.isin(columns[:, 0], (*COMPUTE_CODES, Code.SEND_F, Code.SEND_B))
-    np.maximum.at(last, (columns[uses, 1], columns[uses, 2]), key[uses])
-    stage, microbatch = np.nonzero(last >= 0)
-    freed = np.full((len(stage), 5), -1, dtype=np.int64)
-    freed[:, 0], freed[:, 1], freed[:, 2] = Code.FREE, stage, microbatch
-    return schedule.placement.rank_of[stage, microbatch].astype(np.int64), last[stage, microbatch] + 1, freed
+def _with_frees(order: np.ndarray, columns: np.ndarray, schedule: Schedule) -> np.ndarray:
+    """FREE behind the last that a rank does with a (stage, microbatch), its sends included.
+
+    What the schedule writes of transfers is left out: the plan has them as steps of its own.
+    """
+    if has_transfers(schedule):
+        order = order[(order >= len(schedule)) | ~np.isin(columns[order, 0], TRANSFERS)]
+    uses = np.flatnonzero(_USES[columns[order, 0]])
+    key = columns[order[uses], 1].astype(np.int64) * schedule.microbatches + columns[order[uses], 2]
+    last = np.full(schedule.stages * schedule.microbatches, -1)
+    last[key] = uses
+    freed = np.flatnonzero(last >= 0)
+    return np.insert(order, last[freed] + 1, len(columns) - len(last) + freed)

@@ -53,10 +53,13 @@ def place_by_time(schedule: Schedule, costs: Costs) -> Plan:
     place = np.empty(len(slots), dtype=np.int64)
     place[run.order[np.argsort(run.start[run.order], kind="stable")]] = np.arange(len(slots))
     produced = place[schedule.slot[transfers.producer]]
-    moved = np.arange(len(transfers)) * 3
-    steps = np.concatenate([np.arange(len(slots)) * 3 + COMPUTE, np.stack([moved + SEND, moved + RECEIVE], 1).ravel()])
-    behind = np.concatenate([place * 2, np.repeat(produced * 2 + 1, 2)])
-    return Plan(schedule, slots, transfers, steps[np.argsort(behind, kind="stable")])
+    sent = np.argsort(produced, kind="stable")
+    before = np.cumsum(np.bincount(produced, minlength=len(slots)))
+    order = np.empty(len(slots) + 2 * len(transfers), dtype=np.int64)
+    order[place + 2 * np.append(0, before)[place]] = np.arange(len(slots)) * 3 + COMPUTE
+    behind = produced[sent] + 1 + 2 * np.arange(len(sent))
+    order[behind], order[behind + 1] = sent * 3 + SEND, sent * 3 + RECEIVE
+    return Plan(schedule, slots, transfers, order)
 
 
 def _outgoing(slots: Slots, transfers: Transfers) -> list[list[int]]:

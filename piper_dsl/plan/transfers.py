@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from ..ir.needs import positions
 from ..ir.operations import Kind, Operation
 from ..ir.schedule import Schedule
 
@@ -56,22 +55,16 @@ class Transfers:
 
 def find_transfers(schedule: Schedule) -> Transfers:
     """Every message of a complete schedule: along each edge of the stage graph, forth and back."""
-    at = positions(schedule)
-    gradient = np.where(at[Kind.I] >= 0, at[Kind.I], at[Kind.B])
-    columns: list[tuple[np.ndarray, ...]] = []
-    for source, target in schedule.graph.edges:
-        columns.append(_along(schedule, at[Kind.F], source, target, True))
-        columns.append(_along(schedule, gradient, target, source, False))
-    if not columns:
-        columns.append(tuple(np.zeros(0, dtype=np.int64) for _ in range(6)))
-    producer, consumer, sources, targets, microbatch, forward = map(np.concatenate, zip(*columns, strict=True))
-    return Transfers(schedule, producer, consumer, sources, targets, microbatch, forward.astype(bool))
-
-
-def _along(schedule: Schedule, at: np.ndarray, source: int, target: int, forward: bool) -> tuple[np.ndarray, ...]:
+    at = schedule.positions
+    forward, gradient = at[Kind.F], np.where(at[Kind.I] >= 0, at[Kind.I], at[Kind.B])
+    edges = np.array(schedule.graph.edges, dtype=np.int64).reshape(-1, 2)
+    # By edge, direction (forth, back) and microbatch; activations go from source to target, gradients back.
+    ends = np.stack([edges, edges[:, ::-1]], axis=1)
+    producer = np.stack([forward[edges[:, 0]], gradient[edges[:, 1]]], axis=1)
+    consumer = np.stack([forward[edges[:, 1]], gradient[edges[:, 0]]], axis=1)
     rank_of = schedule.placement.rank_of
-    there = (rank_of[source] != rank_of[target]) & (at[source] >= 0) & (at[target] >= 0)
-    microbatch = np.flatnonzero(there)
-    size = len(microbatch)
-    ends = (at[source][microbatch], at[target][microbatch])
-    return (*ends, np.full(size, source), np.full(size, target), microbatch, np.full(size, int(forward)))
+    between = (rank_of[edges[:, 0]] != rank_of[edges[:, 1]])[:, None, :]
+    there = between & (producer >= 0) & (consumer >= 0)
+    edge, direction, microbatch = np.nonzero(there)
+    source, target = ends[edge, direction].T
+    return Transfers(schedule, producer[there], consumer[there], source, target, microbatch, direction == 0)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.needs import positions
 from ..ir.operations import PER_MICROBATCH, Kind
 from ..ir.schedule import Schedule
 
@@ -55,7 +54,7 @@ class _Chains:
     """
 
     def __init__(self, schedule: Schedule, durations: np.ndarray, latency: float) -> None:
-        at = positions(schedule)
+        at = schedule.positions
         # Index -1, for what the schedule does not have, finds the zero that is appended.
         durations = np.append(durations, 0.0)
         spent = {kind: durations[at[kind]] for kind in at}

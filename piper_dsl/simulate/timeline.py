@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from ..ir.activations import live_activations
-from ..ir.needs import Needs, find_needs
+from ..ir.needs import Needs
 from ..ir.operations import COMPUTE, TRANSFERS, Operation
 from ..ir.schedule import Schedule
 from .bounds import Bounds
@@ -105,7 +105,7 @@ class Timeline:
         """
         if not len(self.end):
             return ()
-        needs = find_needs(self.schedule)
+        needs = self.schedule.needs
         path = [int(np.argmax(self.end == self.makespan))]
         while self.start[path[-1]] > 0.0 and (cause := self._cause(path[-1], needs)) >= 0:
             path.append(cause)

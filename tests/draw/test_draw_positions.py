@@ -9,7 +9,6 @@ import pytest
 
 from piper_dsl.draw.bins import busy_shares
 from piper_dsl.draw.graphviz import dot_source
-from piper_dsl.ir.needs import find_needs
 from piper_dsl.ir.operations import Kind
 from piper_dsl.simulate import Costs
 
@@ -68,7 +67,7 @@ def test_boxes_are_to_scale_and_in_their_lane(make_timeline, read_nodes, name, c
 def test_no_box_starts_before_what_it_needs_ends(make_timeline, read_nodes, name, costs, parameters):
     timeline = make_timeline(name, Costs(**costs), **parameters)
     boxes = operations(timeline, read_nodes(dot_source(timeline)))
-    needs = find_needs(timeline.schedule)
+    needs = timeline.schedule.needs
     lasting = timeline.end > timeline.start
     checked = 0
     for index in np.flatnonzero(lasting).tolist():
