@@ -1,4 +1,4 @@
-"""Does every rank stay within its memory? Counted in activations of one microbatch of one stage."""
+"""Does every rank stay within its memory?"""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..diagnostics import Diagnostic
-from ..ir.activations import live_activations
+from ..ir.memory import ACTIVATIONS, Memory, live_memory
 from ..ir.schedule import Schedule
 
 __all__ = ["check_memory"]
 
 
-def check_memory(schedule: Schedule, limit: float | Sequence[float]) -> list[Diagnostic]:
+def check_memory(schedule: Schedule, limit: float | Sequence[float], memory: Memory) -> list[Diagnostic]:
     """Finding P601 for every rank that exceeds its limit, at the first operation that does.
 
-    ``limit`` is one number for all ranks, or one for each. Raises ValueError for another count.
+    ``limit`` is one number for all ranks, or one for each, in the unit of ``memory``. Raises ValueError for
+    another count. A schedule with stages that do not exist is left to :mod:`.complete`.
     """
     limits = [limit] * schedule.ranks if isinstance(limit, int | float) else list(limit)
     if len(limits) != schedule.ranks:
         raise ValueError(f"{len(limits)} memory limits for {schedule.ranks} ranks")
-    live = live_activations(schedule)
+    if np.any((schedule.stage < 0) | (schedule.stage >= schedule.stages)):
+        return []
+    live = live_memory(schedule, memory)
+    unit = " activations" if memory == ACTIVATIONS else ""
     findings = []
     for rank, allowed in enumerate(limits):
         own = slice(int(schedule.offsets[rank]), int(schedule.offsets[rank + 1]))
@@ -29,7 +33,7 @@ def check_memory(schedule: Schedule, limit: float | Sequence[float]) -> list[Dia
         if len(over):
             index = own.start + int(over[0])
             peak = live[own].max()
-            message = f"rank {rank} holds {live[index]:g} activations here, more than its limit of {allowed:g}"
+            message = f"rank {rank} holds {live[index]:g}{unit} here, more than its limit of {allowed:g}"
             help_ = f"its peak is {peak:g}: raise the limit, or run backwards earlier"
             span = schedule.origin.span(index)
             findings.append(Diagnostic("P601", message + schedule.where(index), span, help_))

@@ -42,7 +42,7 @@ def check_order(schedule: Schedule) -> list[Diagnostic]:
     if not len(schedule):
         return []
     findings = [] if arrivals.own_order and not overlapping else _own_order(schedule)
-    run = run_schedule(schedule, _durations(schedule), 0.0)
+    run = run_schedule(schedule, _durations(schedule), np.zeros(len(schedule.slots.producer)))
     if len(run.order) < len(slots):
         findings += _cycles(schedule, run)
     return findings
@@ -158,6 +158,13 @@ def _route(schedule: Schedule, cycle: list[_Wait]) -> list[str]:
     return [*route, route[0]]
 
 
+def _runs(schedule: Schedule, rows: list[list[int]]) -> bool:
+    """Whether all slots run in another order."""
+    slots = schedule.slots
+    run = run_slots(rows, schedule.arrivals, [1.0] * len(slots), np.zeros(len(slots.producer)))
+    return len(run.order) == len(slots)
+
+
 def _repair(schedule: Schedule, needs: Needs, cycle: list[_Wait]) -> str | None:
     """The first single move of an operation to before a stuck head after which everything runs."""
     slots = schedule.slots
@@ -172,6 +179,6 @@ def _repair(schedule: Schedule, needs: Needs, cycle: list[_Wait]) -> str | None:
         row.remove(moved)
         row.insert(row.index(head), moved)
         needed_before = np.any((needs.of(moved) >= head) & (needs.of(moved) < moved))
-        if not needed_before and len(run_slots(rows, schedule.arrivals, [1.0] * len(slots), 0.0).order) == len(slots):
+        if not needed_before and _runs(schedule, rows):
             return f"on rank {rank}, run {schedule.operation(moved)} before {schedule.operation(head)}"
     return None

@@ -13,12 +13,18 @@ from ..ir.schedule import Schedule
 from .annotations import as_github, as_sarif
 from .common import (
     FINDINGS,
+    CostOptions,
     File,
     MaxOps,
+    MemoryLimitOption,
     Parameters,
+    ProfileOption,
     TransportOption,
     check_names,
     console,
+    costs_of,
+    fit,
+    limit_of,
     loaded,
     print_findings,
     print_json,
@@ -40,25 +46,28 @@ def check(
     param: Parameters = None,
     format: Annotated[CheckFormat, typer.Option("--format", help="How to report.")] = CheckFormat.TEXT,
     transport: TransportOption = "buffered",
-    memory_limit: Annotated[
-        str | None,
-        typer.Option("--memory-limit", metavar="X", help="Activations a rank may hold: one number, or one per rank."),
-    ] = None,
+    memory_limit: MemoryLimitOption = None,
+    cost: CostOptions = None,
+    costs: ProfileOption = None,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
     """Check that a schedule is complete, that its order can run, and that its transfers complete.
+
+    How long operations take never changes the verdict; what a profile says of memory is what a limit counts.
 
     Example: piper-dsl check 1f1b -p p=8 -p m=64 --transport pair --memory-limit 8
     """
     from ..check import check as run_checks
 
     check_names(transport)
-    limit = _limit(memory_limit)
+    limit = limit_of(memory_limit)
     schedule: Schedule | None = None
     findings: tuple[Diagnostic, ...]
     try:
+        chosen = costs_of(cost, profile=costs)
         schedule = loaded(file, param, max_ops)
-        findings = run_checks(schedule, transport, limit)
+        fit(chosen, schedule)
+        findings = run_checks(schedule, transport, limit, chosen.memory)
     except PipeError as error:
         findings = error.diagnostics
     except ValueError as error:
@@ -66,17 +75,6 @@ def check(
     _report(file, schedule, findings, format)
     if findings:
         raise typer.Exit(FINDINGS)
-
-
-def _limit(text: str | None) -> float | list[float] | None:
-    """A memory limit: `8`, or `8,6,4,2`."""
-    if text is None:
-        return None
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{text!r}: write --memory-limit 8, or one number per rank: 8,6,4,2") from None
-    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _report(file: str, schedule: Schedule | None, findings: tuple[Diagnostic, ...], format: CheckFormat) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "FormatOption",
     "LatencyOption",
     "MaxOps",
+    "MemoryLimitOption",
     "Parameters",
     "PlacementOption",
     "ProfileOption",
@@ -40,6 +41,8 @@ __all__ = [
     "costs_of",
     "errors",
     "findings_exit",
+    "fit",
+    "limit_of",
     "loaded",
     "print_findings",
     "print_json",
@@ -67,7 +70,11 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How to report.")
 MaxOps = Annotated[int, typer.Option("--max-ops", min=1, help="Stop expanding beyond this many operations.")]
 CostOptions = Annotated[
     list[str] | None,
-    typer.Option("--cost", metavar="KIND=X", help="The duration of a kind or slot, as in F=1 or F&B=2.5. Repeatable."),
+    typer.Option(
+        "--cost",
+        metavar="KIND=X",
+        help="The duration of a kind or slot, as in F=1 or F&B=2.5; or overhead=X, bandwidth=X. Repeatable.",
+    ),
 ]
 TransportOption = Annotated[
     str, typer.Option("--transport", metavar="NAME", help=f"How messages wait: {', '.join(TRANSPORTS)}.")
@@ -76,6 +83,14 @@ PlacementOption = Annotated[
     str, typer.Option("--placement", metavar="NAME", help="Where transfers go: auto, eager, late, event.")
 ]
 ProfileOption = Annotated[str | None, typer.Option("--costs", metavar="FILE", help="A profile of costs, TOML or JSON.")]
+MemoryLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="X",
+        help="What a rank may hold: one number, or one per rank. In activations, or as the profile counts.",
+    ),
+]
 LatencyOption = Annotated[
     float | None, typer.Option("--latency", min=0.0, help="What passes until a result arrives on another rank.")
 ]
@@ -98,7 +113,7 @@ def parameters_of(options: Iterable[str] | None) -> dict[str, int]:
     return found
 
 
-def costs_of(options: Iterable[str] | None, latency: float | None, profile: str | None = None) -> Costs:
+def costs_of(options: Iterable[str] | None, latency: float | None = None, profile: str | None = None) -> Costs:
     """The costs of ``--costs FILE``, overridden by ``--cost KIND=x`` and ``--latency x``.
 
     Raises PipeError for a profile that cannot be used.
@@ -108,20 +123,40 @@ def costs_of(options: Iterable[str] | None, latency: float | None, profile: str 
 
     base = read_profile(profile) if profile else Costs()
     found: dict[str, Any] = {"&".join(kind.name for kind in kinds): cost for kinds, cost in base.kinds.items()}
-    for option in options or ():
-        name, _, value = option.partition("=")
-        try:
-            found["&".join(Kind[part.strip()].name for part in name.split("&"))] = float(value)
-        except KeyError:
-            kinds = ", ".join(Kind.__members__)
-            message = f"{option!r}: no kind of operation is called {name.strip()}; there are {kinds}"
-            raise typer.BadParameter(message) from None
-        except ValueError:
-            raise typer.BadParameter(f"{option!r}: write --cost KIND=number, as in --cost F=1.5") from None
+    found |= {"latency": base.latency, "overhead": base.overhead, "bandwidth": base.bandwidth}
+    found |= dict(_cost(option) for option in options or ())
+    if latency is not None:
+        found["latency"] = latency
     try:
-        return Costs(latency=base.latency if latency is None else latency, **found)
+        return Costs(memory=base.memory, **found)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _cost(option: str) -> tuple[str, float]:
+    """One ``--cost NAME=x``: a kind, kinds that overlap, the overhead of every operation, or the bandwidth."""
+    name, _, value = option.partition("=")
+    try:
+        if name.strip() in ("overhead", "bandwidth"):
+            return name.strip(), float(value)
+        return "&".join(Kind[part.strip()].name for part in name.split("&")), float(value)
+    except KeyError:
+        kinds = ", ".join(Kind.__members__)
+        message = f"{option!r}: no kind of operation is called {name.strip()}; there are {kinds}, overhead, bandwidth"
+        raise typer.BadParameter(message) from None
+    except ValueError:
+        raise typer.BadParameter(f"{option!r}: write --cost KIND=number, as in --cost F=1.5") from None
+
+
+def limit_of(text: str | None) -> float | list[float] | None:
+    """A memory limit: `8`, or `8,6,4,2`."""
+    if text is None:
+        return None
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: write --memory-limit 8, or one number per rank: 8,6,4,2") from None
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def loaded(file: str, parameters: Iterable[str] | None, max_ops: int = DEFAULT_MAX_OPS) -> Schedule:
@@ -137,16 +172,37 @@ def checked(
     max_ops: int = DEFAULT_MAX_OPS,
     transport: str = "buffered",
     placement: str = "auto",
+    memory_limit: float | list[float] | None = None,
+    costs: Costs | None = None,
 ) -> Schedule:
-    """The same, after it has passed the checks on a transport. Raises PipeError with the findings."""
+    """The same, after it has passed the checks on a transport and within a limit of memory.
+
+    Raises PipeError with the findings, or with P003 for costs that do not fit the schedule.
+    """
     from ..check import check
+    from ..ir.costs import Costs
 
     check_names(transport, placement)
     schedule = loaded(file, parameters, max_ops)
-    findings = check(schedule, transport)
+    fit(costs or Costs(), schedule)
+    try:
+        findings = check(schedule, transport, memory_limit, (costs or Costs()).memory)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     if findings:
         raise PipeError(*findings)
     return schedule
+
+
+def fit(costs: Costs, schedule: Schedule) -> None:
+    """Raises PipeError (P003) for costs that have not one entry for every stage of a schedule."""
+    from ..ir.stage_values import DoesNotFit
+
+    try:
+        costs.require_fit(schedule.stages)
+    except DoesNotFit as error:
+        help_ = f"give one number for all stages, or {schedule.stages}: one for each"
+        raise PipeError(Diagnostic("P003", f"the costs do not fit {schedule.name}: {error}", None, help_)) from None
 
 
 def check_names(transport: str, placement: str = "auto") -> None:

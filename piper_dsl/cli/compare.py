@@ -108,7 +108,7 @@ def _row(
 
     given = [f"{name}={value}" for name, value in parameters.items()]
     try:
-        schedule = checked(file, given, max_ops, transport, placement)
+        schedule = checked(file, given, max_ops, transport, placement, costs=costs)
     except PipeError as error:
         return _Row(file, parameters, None, error.diagnostics[0].message)
     share = schedule.ranks / schedule.stages if scaled else 1.0
@@ -125,7 +125,9 @@ def _scaled(costs: Costs, schedule: Schedule, share: float) -> Costs:
             own = np.broadcast_to(np.asarray(cost, dtype=float), schedule.stages)
             own = np.where(np.isnan(own), sum(table[kind] for kind in kinds), own)
             scaled["&".join(kind.name for kind in kinds)] = (own * share).tolist()
-    return Costs(latency=costs.latency, **scaled)
+    return Costs(
+        latency=costs.latency, overhead=costs.overhead, bandwidth=costs.bandwidth, memory=costs.memory, **scaled
+    )
 
 
 def _document(row: _Row) -> dict[str, Any]:
@@ -139,6 +141,7 @@ def _document(row: _Row) -> dict[str, Any]:
         "makespan": timeline.makespan,
         "bubble": {"idle": timeline.bubble.idle, "span": timeline.bubble.span},
         "peak_activations": list(timeline.peak_activations),
+        "peak_memory": list(timeline.peak_memory),
         "transfer_wait": timeline.transfer_wait,
     }
 
@@ -176,5 +179,5 @@ def _figures(row: _Row) -> tuple[float, float, float, float] | None:
     """Makespan, both bubbles and the largest peak, in the order of the table's columns."""
     if row.timeline is None:
         return None
-    bubble, peak = row.timeline.bubble, max(row.timeline.peak_activations)
+    bubble, peak = row.timeline.bubble, max(row.timeline.peak_memory)
     return row.timeline.makespan, bubble.idle, bubble.span, peak * row.share

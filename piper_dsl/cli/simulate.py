@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from ..expand import DEFAULT_MAX_OPS
+from ..ir.memory import ACTIVATIONS, Memory
 from ..simulate import Timeline
 from ..simulate import simulate as run_simulation
 from .common import (
@@ -17,6 +19,7 @@ from .common import (
     FormatOption,
     LatencyOption,
     MaxOps,
+    MemoryLimitOption,
     Parameters,
     PlacementOption,
     ProfileOption,
@@ -25,6 +28,7 @@ from .common import (
     console,
     costs_of,
     errors,
+    limit_of,
     print_json,
 )
 
@@ -37,10 +41,11 @@ def simulate(
     latency: LatencyOption = None,
     transport: TransportOption = "buffered",
     placement: PlacementOption = "auto",
+    memory_limit: MemoryLimitOption = None,
     released_at_input: Annotated[
-        float,
+        float | None,
         typer.Option("--released-at-input", min=0.0, max=1.0, help="Part of an activation freed at I, not W."),
-    ] = 0.0,
+    ] = None,
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
@@ -50,34 +55,40 @@ def simulate(
 
     Example: piper-dsl simulate zb_h1 -p p=4 -p m=8 --cost F=1.2 --latency 0.1
     """
+    limit = limit_of(memory_limit)
     with errors():
         chosen = costs_of(cost, latency, costs)
-        timeline = run_simulation(checked(file, param, max_ops, transport, placement), chosen, transport, placement)
+        if released_at_input is not None:
+            chosen = chosen.with_memory(replace(chosen.memory, released_at_input=released_at_input))
+        schedule = checked(file, param, max_ops, transport, placement, limit, chosen)
+        timeline = run_simulation(schedule, chosen, transport, placement)
     if format is Format.JSON:
-        print_json(_document(timeline, released_at_input))
+        print_json(_document(timeline))
     else:
-        _print(timeline, released_at_input)
+        _print(timeline)
 
 
-def _document(timeline: Timeline, released_at_input: float) -> dict[str, Any]:
+def _document(timeline: Timeline) -> dict[str, Any]:
     return {
         "makespan": timeline.makespan,
         "bubble": {"idle": timeline.bubble.idle, "span": timeline.bubble.span},
         "ranks": [
-            {**vars(rank), "peak_activations": _number(peak)}
-            for rank, peak in zip(timeline.ranks, timeline.peaks(released_at_input), strict=True)
+            {**vars(rank), "peak_at": str(rank.peak_at) if rank.peak_at else None, "standing_memory": standing}
+            for rank, standing in zip(timeline.ranks, _standing(timeline), strict=True)
         ],
         "critical_path": [str(operation) for operation in timeline.critical_path],
         "bounds": {"busiest_rank": timeline.bounds.busiest_rank, "chain": timeline.bounds.chain},
+        "limiting_stage": timeline.limiting_stage,
         "transfer_wait": timeline.transfer_wait,
     }
 
 
-def _number(value: float) -> int | float:
-    return int(value) if value.is_integer() else value
+def _standing(timeline: Timeline) -> list[float]:
+    standing: list[float] = timeline.costs.memory.standing(timeline.schedule).tolist()
+    return standing
 
 
-def _print(timeline: Timeline, released_at_input: float) -> None:
+def _print(timeline: Timeline) -> None:
     terminal, schedule, bubble = console(), timeline.schedule, timeline.bubble
     terminal.print(f"[bold]{schedule.name}[/]  {_parameters(timeline)}")
     terminal.print(f"makespan   {timeline.makespan:g}")
@@ -89,18 +100,37 @@ def _print(timeline: Timeline, released_at_input: float) -> None:
         terminal.print(f"transfers  on transport {timeline.transport}: their order alone costs {lost}")
     bounds = timeline.bounds
     terminal.print(f"bounds     busiest rank {bounds.busiest_rank:g}, longest chain {bounds.chain:g}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("rank", "busy", "idle", "in span", "peak activations", "start", "end"):
-        table.add_column(heading, justify="right")
-    for rank, peak in zip(timeline.ranks, timeline.peaks(released_at_input), strict=True):
-        times = (rank.busy, rank.idle, rank.span_idle, peak, rank.start, rank.end)
-        table.add_row(str(rank.rank), *(f"{value:g}" for value in times))
-    terminal.print(table)
-    if released_at_input:
-        terminal.print(f"peak activations with {released_at_input:g} of each released at I, the rest at W")
+    if timeline.limiting_stage is not None:
+        terminal.print(f"limit      stage {timeline.limiting_stage}, whose operations take the longest")
+    terminal.print(f"memory     {_memory(timeline.costs.memory)}")
+    terminal.print(_table(timeline))
     path = [str(operation) for operation in timeline.critical_path]
     shown = path if len(path) <= 40 else [*path[:20], "…", *path[-19:]]
     terminal.print(f"critical path  {' → '.join(shown)}")
+
+
+def _memory(memory: Memory) -> str:
+    """What the column of peaks counts, and when a split backward frees it."""
+    part = memory.released_at_input
+    counted = (
+        "activations of one microbatch of one stage"
+        if replace(memory, released_at_input=0.0) == ACTIVATIONS
+        else "sizes of the profile"
+    )
+    freed = f"{part:g} of it at I, the rest at W" if part else "all of it at W"
+    return f"in {counted}; a split backward frees {freed}"
+
+
+def _table(timeline: Timeline) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("rank", "busy", "idle", "in span", "peak memory", "at", "start", "end"):
+        table.add_column(heading, justify="right")
+    for rank in timeline.ranks:
+        times = [f"{value:g}" for value in (rank.busy, rank.idle, rank.span_idle)]
+        table.add_row(
+            str(rank.rank), *times, f"{rank.peak_memory:g}", str(rank.peak_at or ""), f"{rank.start:g}", f"{rank.end:g}"
+        )
+    return table
 
 
 def _parameters(timeline: Timeline) -> str:

@@ -47,7 +47,8 @@ def visualize(
 
     with errors():
         chosen = costs_of(cost, latency, costs)
-        timeline = simulate(checked(file, param, max_ops, transport, placement), chosen, transport, placement)
+        schedule = checked(file, param, max_ops, transport, placement, costs=chosen)
+        timeline = simulate(schedule, chosen, transport, placement)
         terminal = console()
         if not output:
             terminal.print(timeline_text(timeline, width or terminal.width))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .operations import Kind
 from .schedule import Schedule
 from .slots import Slots
 
@@ -21,16 +20,16 @@ __all__ = ["Arrivals", "Run", "find_arrivals", "run_schedule", "run_slots"]
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """What every slot needs from other ranks: ``first[k]`` is a slot, -1 for none.
+    """What every slot needs from other ranks: ``first[k]`` is a slot, -1 for none, and ``need[k]`` (int64) the
+    number of that need.
 
-    Slots with several needs are in ``others``, with all of them. ``prompt`` slots wait for operations, not
-    for messages: optimizer steps that sum gradients over copies of a stage. ``own_order`` tells whether
-    what a slot needs of its own rank always stands before it.
+    Slots with several needs are in ``others``, with all of them as (slot, number of the need). ``own_order``
+    tells whether what a slot needs of its own rank always stands before it.
     """
 
     first: list[int]
-    others: dict[int, list[int]]
-    prompt: frozenset[int]
+    need: np.ndarray
+    others: dict[int, list[tuple[int, int]]]
     own_order: bool
 
 
@@ -49,28 +48,28 @@ def find_arrivals(schedule: Schedule, slots: Slots) -> Arrivals:
     rank = schedule.rank[slots.first[:-1]]
     own = np.repeat(np.arange(len(slots)), np.diff(slots.needs.offsets))
     between = rank[own] != rank[slots.needs.sources]
-    needing, sources = own[between], slots.needs.sources[between]
-    first = np.full(len(slots), -1)
-    first[needing] = sources
-    others: dict[int, list[int]] = {}
+    number = np.flatnonzero(between)
+    needing, sources = own[number], slots.needs.sources[number]
+    first, need = np.full(len(slots), -1), np.full(len(slots), -1)
+    first[needing], need[needing] = sources, number
+    others: dict[int, list[tuple[int, int]]] = {}
     several = np.isin(needing, np.flatnonzero(np.bincount(needing, minlength=len(slots)) > 1))
-    for slot, source in zip(needing[several].tolist(), sources[several].tolist(), strict=True):
-        others.setdefault(slot, []).append(source)
-    prompt = np.isin(schedule.kind[slots.first[:-1]], (Kind.OPT, Kind.REDUCE_GRAD))
-    others.update(
-        {slot: [int(first[slot])] for slot in np.flatnonzero(prompt & (first >= 0)).tolist() if slot not in others}
-    )
+    columns = (needing[several], sources[several], number[several])
+    for slot, source, which in zip(*(column.tolist() for column in columns), strict=True):
+        others.setdefault(slot, []).append((source, which))
     own_order = not np.any(slots.needs.sources[~between] >= own[~between])
-    return Arrivals(first.tolist(), others, frozenset(np.flatnonzero(prompt).tolist()), own_order)
+    return Arrivals(first.tolist(), need, others, own_order)
 
 
-def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequence[float], latency: float) -> Run:
+def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequence[float], delays: np.ndarray) -> Run:
     """Runs rows of slots, each in order, until all ran or all wait. Linear time.
 
-    A slot starts when the one before it on its row has ended and what it needs has been over for
-    ``latency``. All run exactly if rows and needs together have no cycle.
+    A slot starts when the one before it on its row has ended and what it needs has arrived, each need its
+    delay (``delays``, by number) after the end of what is needed. All run exactly if rows and needs together
+    have no cycle.
     """
     first, others = arrivals.first, arrivals.others
+    delay: list[float] = np.append(delays, 0.0)[arrivals.need].tolist()
     end: list[float] = [-1.0] * len(first)
     start: list[float] = [0.0] * len(first)
     order: list[int] = []
@@ -85,9 +84,9 @@ def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequ
             source = first[slot]
             if source >= 0:
                 if slot in others:
-                    source, arrived = _latest(others[slot], end, 0.0 if slot in arrivals.prompt else latency)
+                    source, arrived = _latest(others[slot], end, delays)
                 else:
-                    arrived = end[source] + latency if end[source] >= 0.0 else -1.0
+                    arrived = end[source] + delay[slot] if end[source] >= 0.0 else -1.0
                 if arrived < 0.0:
                     break
                 if arrived > now:
@@ -108,18 +107,18 @@ def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequ
     return Run(np.array(start), np.array(order, dtype=np.int64), heads)
 
 
-def run_schedule(schedule: Schedule, durations: np.ndarray, latency: float) -> Run:
-    """The run of a schedule whose slots take ``durations``; remembered, since checking, simulating and
-    lowering all ask for the same one."""
-    key = (durations.tobytes(), latency)
+def run_schedule(schedule: Schedule, durations: np.ndarray, delays: np.ndarray) -> Run:
+    """The run of a schedule whose slots take ``durations`` and whose needs arrive after ``delays``; remembered,
+    since checking, simulating and lowering all ask for the same one."""
+    key = (durations.tobytes(), delays.tobytes())
     if key not in schedule.runs:
-        schedule.runs[key] = run_slots(schedule.slots.rows(), schedule.arrivals, durations.tolist(), latency)
+        schedule.runs[key] = run_slots(schedule.slots.rows(), schedule.arrivals, durations.tolist(), delays)
     return schedule.runs[key]
 
 
-def _latest(sources: list[int], end: list[float], latency: float) -> tuple[int, float]:
+def _latest(needs: list[tuple[int, int]], end: list[float], delays: np.ndarray) -> tuple[int, float]:
     """When the last of several needs arrives; -1 and which one, where one has not ended."""
-    for source in sources:
+    for source, _ in needs:
         if end[source] < 0.0:
             return source, -1.0
-    return sources[0], max(end[source] for source in sources) + latency
+    return needs[0][0], max(end[source] + float(delays[number]) for source, number in needs)

@@ -1,16 +1,20 @@
-"""How long operations take: defaults, what the file declares, what the caller says."""
+"""How long operations and messages take: defaults, what the file declares, what the caller says."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
 
-from .operations import Kind
+from .memory import ACTIVATIONS, Memory, find_messages
+from .operations import TRANSFERS, Kind
 from .schedule import Schedule
 from .slots import Slots
+from .stage_values import by_stage
 
 __all__ = ["Costs"]
 
@@ -22,32 +26,61 @@ Cost = float | Sequence[float]
 
 @dataclass(frozen=True, init=False)
 class Costs:
-    """Durations that override those of the file, in any unit of time.
+    """Durations that override those of the file, in any unit of time, and what memory things take.
 
     ``Costs(F=1.0, B=[2.0, 2.0, 3.0, 2.0], latency=0.5)``: one number for all stages, or one for each.
     Joined kinds, as in ``Costs(**{"F&B": 2.5})``, name an overlapped slot; its stage is that of its first
-    operation. ``latency`` is what passes between the end of an operation and the arrival of its result on
-    another rank; it occupies nobody.
+    operation. ``overhead`` is added to every operation. What a stage sends to another rank arrives after
+    ``latency`` and the time that ``memory.output`` takes at ``bandwidth`` (in the unit of memory per unit of
+    time); that occupies nobody.
 
     Raises ValueError for a name that is no kind of operation and for negative or non-finite costs.
     """
 
     kinds: Mapping[tuple[Kind, ...], tuple[float, ...] | float] = field(default_factory=dict)
     latency: float = 0.0
+    overhead: float = 0.0
+    bandwidth: float = inf
+    memory: Memory = ACTIVATIONS
 
-    def __init__(self, *, latency: float = 0.0, **kinds: Cost) -> None:
-        for name, cost in [("latency", latency), *kinds.items()]:
+    def __init__(
+        self,
+        *,
+        latency: float = 0.0,
+        overhead: float = 0.0,
+        bandwidth: float = inf,
+        memory: Memory = ACTIVATIONS,
+        **kinds: Cost,
+    ) -> None:
+        for name, cost in [("latency", latency), ("overhead", overhead), *kinds.items()]:
             numbers = np.asarray(cost, dtype=np.float64)
             if not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
                 raise ValueError(f"the cost of {name} must be a finite number of at least 0, not {cost}")
+        if not bandwidth > 0:
+            raise ValueError(f"the bandwidth must be more than 0, not {bandwidth}")
         values = {_kinds(name): tuple(c) if isinstance(c, Sequence) else float(c) for name, c in kinds.items()}
         object.__setattr__(self, "kinds", MappingProxyType(values))
         object.__setattr__(self, "latency", float(latency))
+        object.__setattr__(self, "overhead", float(overhead))
+        object.__setattr__(self, "bandwidth", float(bandwidth))
+        object.__setattr__(self, "memory", memory)
+
+    def with_memory(self, memory: Memory) -> Costs:
+        """The same costs with other sizes."""
+        costs = copy(self)
+        object.__setattr__(costs, "memory", memory)
+        return costs
+
+    def require_fit(self, stages: int) -> None:
+        """Raises :class:`DoesNotFit` where a list of costs or sizes has not one entry a stage."""
+        for kinds, cost in self.kinds.items():
+            _by_stage(kinds, cost, stages)
+        self.memory.sizes(stages)
 
     def table(self, schedule: Schedule) -> np.ndarray:
-        """Durations by kind and stage: float64 of shape (len(Kind), stages).
+        """Durations by kind and stage, without overhead: float64 of shape (len(Kind), stages).
 
-        Raises ValueError where a list of costs has not one entry a stage.
+        Raises :class:`DoesNotFit` where a list of costs has not one entry a stage.
         """
         table = np.zeros((len(Kind), schedule.stages))
         for kind, cost in UNIT.items():
@@ -59,9 +92,14 @@ class Costs:
                 table[kinds[0]] = _by_stage(kinds, own, schedule.stages)
         return table
 
+    def single(self, schedule: Schedule) -> np.ndarray:
+        """The duration of every operation outside an overlapped slot; float64."""
+        single = self.table(schedule)[schedule.kind, schedule.stage]
+        return np.asarray(single + self.overhead * ~np.isin(schedule.kind, TRANSFERS))
+
     def durations(self, schedule: Schedule, slots: Slots) -> np.ndarray:
         """The duration of every slot; float64. An overlapped slot takes its own cost, else the sum."""
-        single = self.table(schedule)[schedule.kind, schedule.stage]
+        single = self.single(schedule)
         total = np.add.reduceat(single, slots.first[:-1]) if len(schedule) else np.zeros(0)
         own = {kinds: _by_stage(kinds, c, schedule.stages) for kinds, c in self.kinds.items() if len(kinds) > 1}
         for kinds, costs in {**schedule.overlap_costs, **own}.items():
@@ -69,8 +107,19 @@ class Costs:
                 first, end = slots.first[slot], slots.first[slot + 1]
                 cost = costs[schedule.stage[first]]
                 if tuple(sorted(schedule.kind[first:end])) == kinds and not np.isnan(cost):
-                    total[slot] = cost
+                    total[slot] = cost + self.overhead * len(kinds)
         return total
+
+    def transfer_times(self, schedule: Schedule) -> np.ndarray:
+        """What passes until the output of a stage, or the gradient of it, has arrived; float64, by stage."""
+        return np.asarray(self.latency + self.memory.of("output", schedule.stages) / self.bandwidth)
+
+    def delays(self, schedule: Schedule) -> np.ndarray:
+        """The same for every need of the schedule's slots; 0 within a rank, and for what is no message."""
+        if not self.latency and self.bandwidth == inf:
+            return np.zeros(len(schedule.slots.producer))
+        messages, of_need = find_messages(schedule)
+        return np.asarray(np.append(self.transfer_times(schedule)[messages.output], 0.0)[of_need])
 
 
 def _kinds(name: str) -> tuple[Kind, ...]:
@@ -83,7 +132,4 @@ def _kinds(name: str) -> tuple[Kind, ...]:
 
 
 def _by_stage(kinds: tuple[Kind, ...], cost: tuple[float, ...] | float, stages: int) -> np.ndarray:
-    if isinstance(cost, tuple) and len(cost) != stages:
-        name = "&".join(kind.name for kind in kinds)
-        raise ValueError(f"{len(cost)} costs of {name} for {stages} stages")
-    return np.broadcast_to(np.asarray(cost, dtype=np.float64), stages)
+    return by_stage(f"costs of {'&'.join(kind.name for kind in kinds)}", cost, stages)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ..diagnostics import Diagnostic, PipeError
 from .costs import Costs
+from .memory import SIZES, Memory
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -17,13 +19,18 @@ else:
 
 __all__ = ["read_profile"]
 
-_EXAMPLE = 'a profile reads: latency = 0.1, then [costs] with F = 1.0 or F = [1.0, 2.0], "F&B" = 2.5'
+_NUMBERS = ("latency", "overhead", "bandwidth")
+_EXAMPLE = (
+    'a profile reads: latency = 0.1, then [costs] with F = 1.0 or F = [1.0, 2.0], "F&B" = 2.5, '
+    "and [memory] with activation = 2.0 or one size a stage"
+)
 
 
 def read_profile(path: str) -> Costs:
-    """The costs of a profile: ``latency``, and a table ``costs`` from kind to a number or one a stage.
+    """The costs of a profile: ``latency``, ``overhead`` and ``bandwidth``, a table ``costs`` from kind to a
+    number or one a stage, and a table ``memory`` with the fields of :class:`Memory`.
 
-    Raises :class:`PipeError` (P003) for a file that cannot be read or says something else.
+    Raises :class:`PipeError` (P001, P003) for a file that cannot be read or says something else.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -36,12 +43,34 @@ def read_profile(path: str) -> Costs:
 
 
 def _costs(document: Any) -> Costs:
-    if not isinstance(document, dict) or set(document) - {"latency", "costs"}:
-        extra = sorted(set(document) - {"latency", "costs"}) if isinstance(document, dict) else document
-        raise ValueError(f"unknown entries: {extra}")
-    costs = document.get("costs", {})
-    for name, cost in [("latency", document.get("latency", 0.0)), *costs.items()]:
-        values = cost if isinstance(cost, list) else [cost]
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            raise ValueError(f"the cost of {name} must be a number, or one for every stage, not {cost}")
-    return Costs(latency=document.get("latency", 0.0), **costs)
+    _only(document, (*_NUMBERS, "costs", "memory"), "a profile")
+    numbers = dict(_numbers("cost", {name: document[name] for name in _NUMBERS if name in document}))
+    costs = dict(_numbers("cost", document.get("costs", {})))
+    return Costs(**numbers, memory=_memory(document.get("memory", {})), **costs)
+
+
+def _memory(table: Any) -> Memory:
+    _only(table, (*SIZES, "released_at_input", "keeps_sent"), "its table `memory`")
+    keeps_sent = table.get("keeps_sent", False)
+    if not isinstance(keeps_sent, bool):
+        raise ValueError(f"keeps_sent must be true or false, not {keeps_sent}")
+    sizes = {name: size for name, size in table.items() if name != "keeps_sent"}
+    return Memory(keeps_sent=keeps_sent, **dict(_numbers("memory", sizes)))
+
+
+def _only(table: Any, names: Iterable[str], where: str) -> None:
+    """Raises ValueError for entries there are none of: a misspelt one would silently change every report."""
+    extra = sorted(set(table) - set(names)) if isinstance(table, dict) else [str(table)]
+    if extra:
+        raise ValueError(f"unknown entries: {extra}; {where} has {', '.join(names)}")
+
+
+def _numbers(what: str, table: Any) -> Iterator[tuple[str, Any]]:
+    """The entries of a table that are numbers, or lists of them. Raises ValueError for any other."""
+    if not isinstance(table, dict):
+        raise ValueError(f"the table of every {what} must be one, from name to number, not {table}")
+    for name, value in table.items():
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in values):
+            raise ValueError(f"the {what} of {name} must be a number, or one for every stage, not {value}")
+        yield name, value

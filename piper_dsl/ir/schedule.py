@@ -100,8 +100,8 @@ class Schedule:
         return find_arrivals(self, self.slots)
 
     @cached_property
-    def runs(self) -> dict[tuple[bytes, float], Run]:
-        """What :func:`piper_dsl.ir.clock.run_schedule` found so far, by durations and latency."""
+    def runs(self) -> dict[tuple[bytes, bytes], Run]:
+        """What :func:`piper_dsl.ir.clock.run_schedule` found so far, by durations and delays."""
         return {}
 
     def row(self, rank: int) -> tuple[Operation, ...]:

@@ -19,11 +19,14 @@ class Slots:
 
     Slot ``k`` holds the operations ``first[k]`` to ``first[k + 1]``; those of rank ``r`` are
     ``offsets[r]`` to ``offsets[r + 1]``. Without overlapped slots, slots and operations coincide.
+    Of every need, ``producer`` and ``consumer`` are the operations at its ends.
     """
 
     first: np.ndarray
     offsets: np.ndarray
     needs: Needs
+    producer: np.ndarray
+    consumer: np.ndarray
 
     def __len__(self) -> int:
         return len(self.first) - 1
@@ -37,12 +40,12 @@ class Slots:
 def find_slots(schedule: Schedule, needs: Needs) -> Slots:
     """The slots of a schedule. Needs within one slot are left out: no order can meet them."""
     first = np.append(np.flatnonzero(~schedule.joined), len(schedule))
+    consumer = np.repeat(np.arange(len(schedule)), np.diff(needs.offsets))
     if len(first) == len(schedule) + 1:
-        return Slots(first, schedule.offsets, needs)
+        return Slots(first, schedule.offsets, needs, needs.sources, consumer)
     slot = schedule.slot
-    needing = np.repeat(slot, np.diff(needs.offsets))
-    needed = slot[needs.sources]
-    outside = needing != needed
-    counts = np.bincount(needing[outside], minlength=len(first) - 1)
+    outside = slot[consumer] != slot[needs.sources]
+    producer, consumer = needs.sources[outside], consumer[outside]
+    counts = np.bincount(slot[consumer], minlength=len(first) - 1)
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    return Slots(first, np.searchsorted(first, schedule.offsets), Needs(offsets, needed[outside]))
+    return Slots(first, np.searchsorted(first, schedule.offsets), Needs(offsets, slot[producer]), producer, consumer)

@@ -93,14 +93,14 @@ def _order(plan: Plan) -> np.ndarray:
     """The steps of a plan in its order, as numbers of the catalogue; slots as the operations they hold."""
     schedule, first = plan.schedule, plan.slots.first
     index, what = split(plan.order)
-    behind = np.array([0, len(schedule), len(schedule) + len(plan.transfers)])[what]
+    behind: np.ndarray = np.array([0, len(schedule), len(schedule) + len(plan.transfers)])[what]
     if len(plan.slots) == len(schedule):
         return np.asarray(index + behind)
     start, held = index.copy(), np.ones(len(index), dtype=np.int64)
     computes = what == COMPUTE
     start[computes], held[computes] = first[index[computes]], np.diff(first)[index[computes]]
     within = np.arange(held.sum()) - np.repeat(np.cumsum(held) - held, held)
-    return np.repeat(start + behind, held) + within
+    return np.asarray(np.repeat(start + behind, held) + within)
 
 
 def _with_frees(order: np.ndarray, columns: np.ndarray, schedule: Schedule) -> np.ndarray:
@@ -115,4 +115,4 @@ def _with_frees(order: np.ndarray, columns: np.ndarray, schedule: Schedule) -> n
     last = np.full(schedule.stages * schedule.microbatches, -1)
     last[key] = uses
     freed = np.flatnonzero(last >= 0)
-    return np.insert(order, last[freed] + 1, len(columns) - len(last) + freed)
+    return np.asarray(np.insert(order, last[freed] + 1, len(columns) - len(last) + freed))

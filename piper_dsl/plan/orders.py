@@ -49,7 +49,7 @@ def place_by_time(schedule: Schedule, costs: Costs) -> Plan:
     There all placements take the same time, so the cheapest to find is as good as any.
     """
     slots, transfers = schedule.slots, find_transfers(schedule)
-    run = run_schedule(schedule, costs.durations(schedule, slots), costs.latency)
+    run = run_schedule(schedule, costs.durations(schedule, slots), costs.delays(schedule))
     place = np.empty(len(slots), dtype=np.int64)
     place[run.order[np.argsort(run.start[run.order], kind="stable")]] = np.arange(len(slots))
     produced = place[schedule.slot[transfers.producer]]
@@ -179,7 +179,7 @@ class _Events:
     ) -> None:
         self._outgoing = outgoing
         self._durations = costs.durations(schedule, slots).tolist()
-        self._latency = costs.latency
+        self._takes = transfers.times(costs).tolist()
         self._consumer = schedule.slot[transfers.consumer].tolist()
         self._ends = list(zip(transfers.sender.tolist(), transfers.receiver.tolist(), strict=True))
         self._transport = transport
@@ -242,7 +242,7 @@ class _Events:
             heapq.heappush(self._events, (free, SEND, transfer))
             return
         self._steps += (transfer * 3 + SEND, transfer * 3 + RECEIVE)
-        end = now + self._latency
+        end = now + self._takes[transfer]
         self._free_queue.update(dict.fromkeys(queues, end))
         heapq.heappush(self._events, (end, RECEIVE, transfer))
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..ir.costs import Costs
 from ..ir.operations import Kind, Operation
 from ..ir.schedule import Schedule
 
@@ -41,6 +42,11 @@ class Transfers:
     def receiver(self) -> np.ndarray:
         """The rank that receives."""
         return np.asarray(self.schedule.rank[self.consumer], dtype=np.int64)
+
+    def times(self, costs: Costs) -> np.ndarray:
+        """How long every message takes; float64."""
+        output = np.where(self.forward, self.source, self.target)
+        return np.asarray(costs.transfer_times(self.schedule)[output])
 
     def send(self, index: int) -> Operation:
         """The SEND of a transfer as an operation."""

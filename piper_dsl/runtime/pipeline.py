@@ -77,7 +77,9 @@ def measured_costs(reports: Sequence[StepReport], stages: int) -> Costs:
     for timed in (one for report in reports for row in report.operations for one in row):
         by_stage = spent.setdefault(timed.operation.kind, [[] for _ in range(stages)])
         by_stage[timed.operation.stage].append(timed.end - timed.start)
-    medians = {kind.name: [float(np.median(x)) if x else 0.0 for x in rows] for kind, rows in spent.items()}
+    medians: dict[str, Any] = {
+        kind.name: [float(np.median(x)) if x else 0.0 for x in rows] for kind, rows in spent.items()
+    }
     return Costs(latency=0.0, **medians)
 
 

@@ -25,13 +25,14 @@ class Bounds:
     chain: float
 
 
-def find_bounds(schedule: Schedule, durations: np.ndarray, alone: np.ndarray, latency: float) -> Bounds:
+def find_bounds(schedule: Schedule, durations: np.ndarray, alone: np.ndarray, transfer_times: np.ndarray) -> Bounds:
     """The bounds of a schedule whose operation ``i`` takes ``durations[i]`` (that of its slot).
 
-    ``alone[i]`` is what it would take outside an overlapped slot. Linear in the operations: chains
-    go over stages, with all microbatches at once.
+    ``alone[i]`` is what it would take outside an overlapped slot; ``transfer_times[s]`` is what passes until
+    the output of stage ``s``, or the gradient of it, has arrived. Linear in the operations: chains go over
+    stages, with all microbatches at once.
     """
-    chains = _Chains(schedule, np.minimum(durations, alone), latency)
+    chains = _Chains(schedule, np.minimum(durations, alone), transfer_times)
     first = ~schedule.joined
     busy = np.bincount(schedule.rank[first], durations[first], schedule.ranks)
     of_stage = first & ~np.isin(schedule.kind, PER_MICROBATCH)
@@ -53,14 +54,14 @@ class _Chains:
     leads through both.
     """
 
-    def __init__(self, schedule: Schedule, durations: np.ndarray, latency: float) -> None:
+    def __init__(self, schedule: Schedule, durations: np.ndarray, transfer_times: np.ndarray) -> None:
         at = schedule.positions
         # Index -1, for what the schedule does not have, finds the zero that is appended.
         durations = np.append(durations, 0.0)
         spent = {kind: durations[at[kind]] for kind in at}
         forward, recompute, weight = spent[Kind.F], spent[Kind.R], spent[Kind.W]
         backward = np.where(at[Kind.I] >= 0, spent[Kind.I], spent[Kind.B])
-        hop = _hop(schedule, latency)
+        hop = _hop(schedule, transfer_times)
         graph = schedule.graph
         downwards = (graph.topological, graph.predecessors)
         upwards = (graph.topological[::-1], graph.successors)
@@ -91,10 +92,12 @@ def _longest(
     return start
 
 
-def _hop(schedule: Schedule, latency: float) -> Callable[[int, int], np.ndarray]:
-    rank_of = schedule.placement.rank_of
+def _hop(schedule: Schedule, transfer_times: np.ndarray) -> Callable[[int, int], np.ndarray]:
+    """What passes between two stages, of which one reads the other: the output is that of the other."""
+    rank_of, reads = schedule.placement.rank_of, set(schedule.graph.edges)
 
     def hop(source: int, target: int) -> np.ndarray:
-        return np.asarray(np.where(rank_of[source] != rank_of[target], latency, 0.0))
+        time = transfer_times[source if (source, target) in reads else target]
+        return np.asarray(np.where(rank_of[source] != rank_of[target], time, 0.0))
 
     return hop

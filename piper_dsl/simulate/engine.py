@@ -14,6 +14,7 @@ from ..plan.completion import complete
 from ..plan.plan import RECEIVE, SEND
 from ..plan.written import has_transfers, read_written
 from .bounds import find_bounds
+from .moves import Moves
 from .timeline import Timeline
 from .transports import run_plan
 
@@ -73,8 +74,9 @@ def _written_plan(schedule: Schedule, transport: Transport) -> Plan:
 
 def _simulate_plan(plan: Plan, costs: Costs, transport: Transport) -> Timeline:
     durations = costs.durations(plan.schedule, plan.slots)
-    start, moved = run_plan(plan, transport, durations, costs.latency)
-    timeline = _timeline(plan.schedule, costs, durations, start, str(transport))
+    start, moved = run_plan(plan, transport, durations, plan.transfers.times(costs))
+    moves = Moves(plan.transfers.producer, plan.transfers.consumer, moved[:, 0], moved[:, 1])
+    timeline = _timeline(plan.schedule, costs, durations, start, str(transport), moves)
     return timeline if plan.operation is None else _with_transfers(timeline, plan.operation, moved)
 
 
@@ -92,22 +94,30 @@ def _simulate_buffered(schedule: Schedule, costs: Costs) -> Timeline:
         raise DoesNotComplete("the schedule names stages that do not exist; check it first")
     slots = schedule.slots
     durations = costs.durations(schedule, slots)
-    run = run_schedule(schedule, durations, costs.latency)
+    run = run_schedule(schedule, durations, costs.delays(schedule))
     if len(run.order) < len(slots) or not schedule.arrivals.own_order:
         raise DoesNotComplete("the schedule waits for itself; check it first")
     return _timeline(schedule, costs, durations, run.start, "buffered")
 
 
-def _timeline(schedule: Schedule, costs: Costs, durations: np.ndarray, start: np.ndarray, transport: str) -> Timeline:
+def _timeline(
+    schedule: Schedule,
+    costs: Costs,
+    durations: np.ndarray,
+    start: np.ndarray,
+    transport: str,
+    moves: Moves | None = None,
+) -> Timeline:
     """From slots to operations."""
     slot = schedule.slot
-    alone = costs.table(schedule)[schedule.kind, schedule.stage]
+    alone, times = costs.single(schedule), costs.transfer_times(schedule)
     return Timeline(
         schedule=schedule,
         start=start[slot],
         end=(start + durations)[slot],
-        bounds=find_bounds(schedule, durations[slot], alone, costs.latency),
+        bounds=find_bounds(schedule, durations[slot], alone, times),
         transport=transport,
         transfer_wait=0.0,
-        latency=costs.latency,
+        costs=costs,
+        planned=moves,
     )

@@ -7,11 +7,14 @@ from functools import cached_property
 
 import numpy as np
 
-from ..ir.activations import live_activations
+from ..ir.costs import Costs
+from ..ir.memory import ACTIVATIONS, live_memory
 from ..ir.needs import Needs
-from ..ir.operations import COMPUTE, TRANSFERS, Operation
+from ..ir.operations import COMPUTE, TRANSFERS, Kind, Operation
 from ..ir.schedule import Schedule
 from .bounds import Bounds
+from .memory import memory_curve, waiting_outputs
+from .moves import Moves, prompt_moves
 
 __all__ = ["Bubble", "RankReport", "Timeline"]
 
@@ -30,9 +33,10 @@ class Bubble:
 
 @dataclass(frozen=True)
 class RankReport:
-    """One rank of a timeline. Times are in the unit of the costs, activations in stage activations.
+    """One rank of a timeline. Times are in the unit of the costs, memory in that of their ``memory``.
 
     ``idle`` is makespan - busy; ``span_idle`` leaves out what lies before ``start`` and after ``end``.
+    ``peak_at`` is the first operation that runs while the rank holds ``peak_memory``.
     """
 
     rank: int
@@ -40,6 +44,8 @@ class RankReport:
     idle: float
     span_idle: float
     peak_activations: int
+    peak_memory: float
+    peak_at: Operation | None
     start: float
     end: float
 
@@ -49,7 +55,7 @@ class Timeline:
     """When every operation of a schedule starts and ends; float64 arrays of one entry an operation.
 
     ``transfer_wait`` is what the order of transfers alone adds to the makespan, against transfers that
-    never wait. ``latency`` is what passed between the end of an operation and its arrival elsewhere.
+    never wait. ``planned`` has the messages where a plan says when they go.
     """
 
     schedule: Schedule
@@ -58,7 +64,8 @@ class Timeline:
     bounds: Bounds
     transport: str
     transfer_wait: float
-    latency: float = 0.0
+    costs: Costs
+    planned: Moves | None = None
 
     @cached_property
     def makespan(self) -> float:
@@ -77,8 +84,18 @@ class Timeline:
         busy = float((self.end[slots] - self.start[slots]).sum())
         start = float(self.start[own].min(initial=np.inf)) if len(own) else 0.0
         end = float(self.end[own].max(initial=0.0))
-        peak = self.peak_activations[rank]
-        return RankReport(rank, busy, self.makespan - busy, end - start - busy, peak, start, end)
+        held = self.memory[schedule.offsets[rank] : schedule.offsets[rank + 1]]
+        return RankReport(
+            rank=rank,
+            busy=busy,
+            idle=self.makespan - busy,
+            span_idle=end - start - busy,
+            peak_activations=self.peak_activations[rank],
+            peak_memory=self.peak_memory[rank],
+            peak_at=schedule.operation(int(schedule.offsets[rank]) + int(held.argmax())) if len(held) else None,
+            start=start,
+            end=end,
+        )
 
     @cached_property
     def bubble(self) -> Bubble:
@@ -89,12 +106,49 @@ class Timeline:
     @cached_property
     def peak_activations(self) -> tuple[int, ...]:
         """Per rank, the most activations that are live at a time, each to the end of its B or W."""
-        return tuple(int(peak) for peak in self.peaks())
+        return tuple(int(peak) for peak in self._most(live_memory(self.schedule, ACTIVATIONS)))
 
-    def peaks(self, released_at_input: float = 0.0) -> tuple[float, ...]:
-        """The same, with a part of every activation, from 0 to 1, released at the end of I already."""
-        rows = np.split(live_activations(self.schedule, released_at_input), self.schedule.offsets[1:-1])
-        return tuple(float(row.max(initial=0)) for row in rows)
+    @cached_property
+    def moves(self) -> Moves:
+        """When every message between ranks leaves and arrives."""
+        return self.planned or prompt_moves(self.schedule, self.end, self.costs)
+
+    @cached_property
+    def memory(self) -> np.ndarray:
+        """What is live on its rank while each operation runs, in the unit of ``costs.memory``; float64.
+
+        As :func:`piper_dsl.ir.memory.live_memory` says, and the outputs that wait for their SEND to end.
+        """
+        live = live_memory(self.schedule, self.costs.memory)
+        if not self._holds_outputs:
+            return live
+        waiting = waiting_outputs(self.schedule, self.start, self.end, self.moves, self.costs.memory)
+        return np.asarray(live + waiting)
+
+    @cached_property
+    def peak_memory(self) -> tuple[float, ...]:
+        """Per rank, the most that is live at a time, in the unit of ``costs.memory``."""
+        standing = self.costs.memory.standing(self.schedule).tolist()
+        return tuple(max(pair) for pair in zip(self._most(self.memory), standing, strict=True))
+
+    def memory_curve(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """What a rank holds over time: from ``times[k]`` on it holds ``held[k]``; float64 arrays of one length."""
+        moves = self.moves if self._holds_outputs else None
+        return memory_curve(self.schedule, rank, self.start, self.end, moves, self.costs.memory)
+
+    @property
+    def _holds_outputs(self) -> bool:
+        return bool(np.any(self.costs.memory.of("output", self.schedule.stages)))
+
+    def _most(self, held: np.ndarray) -> tuple[float, ...]:
+        return tuple(float(row.max(initial=0)) for row in np.split(held, self.schedule.offsets[1:-1]))
+
+    @cached_property
+    def limiting_stage(self) -> int | None:
+        """The stage whose operations take the longest in all, the first of several; None if all take the same."""
+        schedule = self.schedule
+        work = np.bincount(schedule.stage, self.costs.single(schedule), schedule.stages)
+        return int(work.argmax()) if len(work) and not np.allclose(work, work[0]) else None
 
     @cached_property
     def critical_path(self) -> tuple[Operation, ...]:
@@ -114,12 +168,14 @@ class Timeline:
     def _cause(self, index: int, needs: Needs) -> int:
         """What an operation waited for; -1 for the first of a rank that needs nothing."""
         schedule, slot = self.schedule, int(self.schedule.slot[index])
+        times = self.costs.transfer_times(schedule)
         first, after = schedule.slots.first[slot : slot + 2].tolist()
         found = [(float(self.end[first - 1]), 0, first - 1)] if first > schedule.offsets[schedule.rank[index]] else []
         for half in range(first, after):
             for source in needs.of(half).tolist():
                 far = schedule.rank[source] != schedule.rank[index] and schedule.kind[half] in COMPUTE
-                found.append((float(self.end[source]) + (self.latency if far else 0.0), 1, source))
+                output = schedule.stage[source if schedule.kind[half] == Kind.F else half]
+                found.append((float(self.end[source]) + (float(times[output]) if far else 0.0), 1, source))
         return max(found)[2] if found else -1
 
 

@@ -12,13 +12,15 @@ from ..plan.transport import Transport
 __all__ = ["run_plan"]
 
 
-def run_plan(plan: Plan, transport: Transport, durations: np.ndarray, latency: float) -> tuple[np.ndarray, np.ndarray]:
+def run_plan(
+    plan: Plan, transport: Transport, durations: np.ndarray, times: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The start of every slot of a plan on a transport, and start and end of every transfer.
 
-    float64 of shape (slots,) and (transfers, 2); ``durations`` are per slot. One pass over the plan's order,
-    which respects everything a step waits for.
+    float64 of shape (slots,) and (transfers, 2); ``durations`` are per slot, ``times`` per
+    transfer. One pass over the plan's order, which respects everything a step waits for.
     """
-    clock = _Clock(plan, transport, durations, latency)
+    clock = _Clock(plan, transport, durations, times)
     for step in plan.order.tolist():
         clock.run(step // 3, step % 3)
     return np.array(clock.start), np.array(clock.moved).reshape(-1, 2)
@@ -35,12 +37,12 @@ class _Turn:
 class _Clock:
     """When slots end, messages arrive, ranks and queues are free."""
 
-    def __init__(self, plan: Plan, transport: Transport, durations: np.ndarray, latency: float) -> None:
+    def __init__(self, plan: Plan, transport: Transport, durations: np.ndarray, times: np.ndarray) -> None:
         slots, transfers, schedule = plan.slots, plan.transfers, plan.schedule
         self.start = [0.0] * len(slots)
         self.moved = [(0.0, 0.0)] * len(transfers)
         self._transport = transport
-        self._latency = latency
+        self._takes = times.tolist()
         self._durations = durations.tolist()
         self._end = [0.0] * len(slots)
         self._rank_of = schedule.rank[slots.first[:-1]].tolist()
@@ -90,7 +92,7 @@ class _Clock:
         self._sent[transfer] = begin
 
     def _receive(self, transfer: int) -> None:
-        arrival = max(self._sent[transfer] + self._latency, self._produced(transfer, RECEIVE))
+        arrival = max(self._sent[transfer] + self._takes[transfer], self._produced(transfer, RECEIVE))
         if self._transport.program_order:
             receiver = self._receiver[transfer]
             arrival = max(arrival, self._free[receiver])
@@ -107,7 +109,7 @@ class _Clock:
         turns = [self._turn(transfer, rank, peer, sends) for rank, peer, sends in ends]
         produced = (self._produced(transfer, SEND), self._produced(transfer, RECEIVE))
         begin = max(*produced, *(turn.start for turn in turns))
-        end = begin + self._latency
+        end = begin + self._takes[transfer]
         for (rank, _, _), turn in zip(ends, turns, strict=True):
             turn.end = max(turn.end, end)
             if self._transport.program_order:

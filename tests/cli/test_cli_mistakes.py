@@ -225,3 +225,51 @@ def test_a_script_that_would_never_step_is_not_written(folder: Path) -> None:
     result = _invoke("compile", "x.csv", "--target", "python")
     assert result.exit_code == 1
     assert "no OPT: the optimizer would never step" in result.output
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", ["check", "simulate", "visualize"])
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [
+        ("[costs]\nF = [1, 2]", "error[P003]: the costs do not fit 1F1B: 2 costs of F for 4 stages"),
+        ('[costs]\n"F&B" = [1, 2]', "error[P003]: the costs do not fit 1F1B: 2 costs of F&B for 4 stages"),
+        ("[memory]\noutput = [1, 2]", "error[P003]: the costs do not fit 1F1B: 2 sizes of output for 4 stages"),
+        ("[memory]\noutput = -1", "error[P003]: costs.toml: the memory of output must be a finite number of at least"),
+        ("[memory]\noutput = 'x'", "error[P003]: costs.toml: the memory of output must be a number, or one for every"),
+        ("[memory]\nweights = 1", "error[P003]: costs.toml: unknown entries: ['weights']; its table `memory` has"),
+        ("memory = 3", "error[P003]: costs.toml: unknown entries: ['3']; its table `memory` has activation"),
+        ("costs = 3", "error[P003]: costs.toml: the table of every cost must be one, from name to number, not 3"),
+        ("bandwidth = 0", "error[P003]: costs.toml: the bandwidth must be more than 0, not 0"),
+        ("[costs]\nF = -1", "error[P003]: costs.toml: the cost of F must be a finite number of at least 0"),
+    ],
+)
+def test_profiles_that_cannot_be_used(command: str, profile: str, message: str) -> None:
+    Path("costs.toml").write_text(profile)
+    result = _invoke(command, "1f1b", "--costs", "costs.toml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message in result.stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_compare_says_which_schedule_a_profile_does_not_fit() -> None:
+    Path("costs.toml").write_text("[costs]\nF = [1, 2, 3, 4]")
+    result = _invoke("compare", "1f1b", "interleaved_1f1b", "--costs", "costs.toml")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "the costs do not fit interleaved 1F1B: 4 costs of F for 8 stages" in _words(result.stdout)
+
+
+@pytest.mark.parametrize("command", ["check", "simulate"])
+@pytest.mark.parametrize(
+    ("limit", "code", "message"),
+    [
+        ("3", 1, "error[P601]: rank 0 holds 4 activations here, more than its limit of 3"),
+        ("4,3,2,0.5", 1, "error[P601]: rank 3 holds 1 activations here, more than its limit of 0.5"),
+        ("4,3", 2, "2 memory limits for 4 ranks"),
+        ("much", 2, "'much': write --memory-limit 8, or one number per rank: 8,6,4,2"),
+    ],
+)
+def test_memory_limits(command: str, limit: str, code: int, message: str) -> None:
+    result = _invoke(command, "1f1b", "--memory-limit", limit)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert message in _words(result.stderr)

@@ -40,7 +40,7 @@ def test_a_row_of_the_table(key: str) -> None:
     assert column(unit, "span_idle") == wanted["span_bubble_per_rank"]
     assert column(unit, "peak_activations") == wanted["peak_inflight_hold_until_B_or_W"]
     for part, peaks in (("1", "peak_inflight_release_at_I"), ("0.5", "peak_half_units")):
-        assert column(simulated(name, "--released-at-input", part), "peak_activations") == wanted[peaks]
+        assert column(simulated(name, "--released-at-input", part), "peak_memory") == wanted[peaks]
     assert simulated(name, "--latency", "1")["makespan"] == wanted["makespan_comm1"]
     if "makespan_F1_B1" in wanted:
         assert simulated(name, "--cost", "F=1", "--cost", "B=1")["makespan"] == wanted["makespan_F1_B1"]
