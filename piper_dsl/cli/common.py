@@ -80,7 +80,7 @@ TransportOption = Annotated[
     str, typer.Option("--transport", metavar="NAME", help=f"How messages wait: {', '.join(TRANSPORTS)}.")
 ]
 PlacementOption = Annotated[
-    str, typer.Option("--placement", metavar="NAME", help="Where transfers go: auto, eager, late, event.")
+    str, typer.Option("--placement", metavar="NAME", help=f"Where transfers go: auto, {', '.join(PLACEMENTS)}.")
 ]
 ProfileOption = Annotated[str | None, typer.Option("--costs", metavar="FILE", help="A profile of costs, TOML or JSON.")]
 MemoryLimitOption = Annotated[

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ir.operations import Kind, Operation
+from ..plan.tokens import Call, thread_tokens
 from .program import Code, Instruction, Program
 
 __all__ = ["METHODS", "Bind", "BindPlan", "plan_binds"]
@@ -28,6 +29,8 @@ METHODS = {
     Kind.RESHARD: "reshard",
 }
 """The actor method of every kind."""
+
+_CALLED = frozenset(Code(kind) for kind in METHODS)
 
 
 @dataclass(frozen=True)
@@ -71,36 +74,32 @@ def plan_binds(program: Program) -> BindPlan:
     Raises ValueError for an operation with more than one message in or out, which one call cannot
     carry: a stage graph that joins or splits across ranks.
     """
-    unread: list[list[str]] = [[] for _ in range(program.ranks)]
     incoming, outgoing = _messages(program)
     freed = {(i.stage, i.microbatch): i for _, i in program.in_order() if i.code is Code.FREE}
     last = _last_before_free(program)
+    calls = [(rank, i.operation) for rank, i in program.in_order() if i.code in _CALLED]
+    threaded = thread_tokens((_call(rank, o, incoming, outgoing) for rank, o in calls), loaded, program.ranks)
     binds = []
-    for rank, instruction in program.in_order():
-        if instruction.code is Code.FREE or instruction.code.name.startswith(("SEND", "RECV")):
-            continue
-        operation = instruction.operation
-        source, target = incoming.get(operation), outgoing.get(operation)
-        if source is None:
-            token = unread[rank].pop() if unread[rank] else loaded(rank)
+    for (rank, operation), source in zip(calls, threaded.sources, strict=True):
         key = (operation.stage, operation.microbatch)
         bind = Bind(
             result=_name(operation),
             rank=rank,
             operation=operation,
-            source=token if source is None else _name(source),
-            receives=source is not None,
-            target=target,
+            source=source,
+            receives=operation in incoming,
+            target=outgoing.get(operation),
             frees=key in freed and last[key] == operation,
         )
         binds.append(bind)
-        if target is None:
-            unread[rank].append(bind.result)
-    read = {bind.source for bind in binds}
-    for rank, names in enumerate(unread):
-        if not names or loaded(rank) not in read:
-            names.append(loaded(rank))
-    return BindPlan(tuple(binds), tuple(map(tuple, unread)))
+    return BindPlan(tuple(binds), threaded.unread)
+
+
+def _call(
+    rank: int, operation: Operation, incoming: dict[Operation, Operation], outgoing: dict[Operation, int]
+) -> Call[str]:
+    message = incoming.get(operation)
+    return Call(rank, _name(operation), None if message is None else _name(message), operation in outgoing)
 
 
 def _name(operation: Operation) -> str:

@@ -1,12 +1,10 @@
-"""Three places for the transfers of a schedule that says none, each one global order.
+"""Places for the transfers of a schedule that says none, each one global order.
 
 A transfer is a single step of the order. Projected on the ranks it cannot deadlock, since all ranks
 then agree about what comes first.
 """
 
 from __future__ import annotations
-
-import heapq
 
 import numpy as np
 
@@ -16,12 +14,20 @@ from ..ir.operations import Kind
 from ..ir.schedule import Schedule
 from ..ir.slots import Slots
 from .plan import COMPUTE, RECEIVE, SEND, Plan, split
+from .queue_events import queue_order, queues_of
+from .ray_order import ray_turns
+from .stream_events import stream_order
 from .transfers import Transfers, find_transfers
 from .transport import Transport
 
-__all__ = ["PLACEMENTS", "place_by_time", "place_transfers"]
+__all__ = ["PLACEMENTS", "choices", "place_by_time", "place_transfers"]
 
-PLACEMENTS = ("eager", "late", "event")
+PLACEMENTS = ("eager", "late", "event", "ray")
+
+
+def choices(transport: Transport) -> tuple[str, ...]:
+    """The placements of which ``auto`` takes the fastest: on Ray's accelerators, the one that Ray itself makes."""
+    return ("ray",) if transport.name == "ray-accelerator" else ("eager", "late", "event")
 
 
 def place_transfers(schedule: Schedule, placement: str, transport: Transport, costs: Costs) -> Plan:
@@ -30,12 +36,18 @@ def place_transfers(schedule: Schedule, placement: str, transport: Transport, co
     ``eager``: a transfer follows its producer, in the order in which ranks that take turns get on, one
     slot a turn (the rule of PyTorch's lowering). ``late``: like eager, each transfer then deferred to
     just before its consumer, passing no other transfer of its queues. ``event``: the order of a
-    simulation under ``costs`` in which a transfer starts when its queues are free at both ends.
+    simulation under ``costs`` in which a transfer starts when its queues are free at both ends; where
+    computing waits for transfers, when both ranks are. ``ray``: a transfer follows its producer, in the
+    order that Ray's compiled graphs would give the schedule on accelerators.
     """
     slots, transfers = schedule.slots, find_transfers(schedule)
     outgoing = _outgoing(slots, transfers)
-    if placement == "event":
-        order = _event_order(schedule, slots, transfers, outgoing, transport, costs)
+    if placement == "event" and transport.rendezvous and transport.program_order:
+        order = stream_order(schedule, transfers, outgoing, costs)
+    elif placement == "event":
+        order = queue_order(schedule, transfers, outgoing, transport, costs)
+    elif placement == "ray":
+        order = _with_transfers(ray_turns(schedule, transfers), outgoing)
     else:
         order = _with_transfers(_turns(schedule, slots), outgoing)
         if placement == "late":
@@ -130,7 +142,7 @@ def _deferred(order: np.ndarray, slots: Slots, transfers: Transfers, transport: 
     sends = index[what == SEND].tolist()
     for number in range(len(sends) - 1, -1, -1):
         transfer = sends[number]
-        queues = _queues(transport, sender[transfer], receiver[transfer])
+        queues = queues_of(transport, sender[transfer], receiver[transfer])
         latest = min([needed[transfer], *(ceiling[queue] for queue in queues if queue in ceiling)])
         ceiling.update(dict.fromkeys(queues, latest))
         moved.append((latest, number, transfer))
@@ -143,110 +155,3 @@ def _deferred(order: np.ndarray, slots: Slots, transfers: Transfers, transport: 
             following = next(later, None)
         steps.append(slot * 3 + COMPUTE)
     return np.array(steps, dtype=np.int64)
-
-
-def _queues(transport: Transport, sender: int, receiver: int) -> tuple[tuple[int | str, ...], ...]:
-    """The queues that a transfer waits in, at both ends; for transports without any, those of `rank`."""
-    if not transport.rendezvous:
-        return (("s", sender), ("r", receiver))
-    ends = ((sender, receiver, True), (receiver, sender, False))
-    return tuple((rank, *transport.queue(rank, peer, sends)) for rank, peer, sends in ends)
-
-
-def _event_order(
-    schedule: Schedule,
-    slots: Slots,
-    transfers: Transfers,
-    outgoing: list[list[int]],
-    transport: Transport,
-    costs: Costs,
-) -> np.ndarray:
-    """Simulates slots and transfers as events; whatever can start first comes first in the order."""
-    return _Events(schedule, slots, transfers, outgoing, transport, costs).run()
-
-
-class _Events:
-    """A simulation in which no order of transfers is given: queues serve whoever is ready first."""
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        slots: Slots,
-        transfers: Transfers,
-        outgoing: list[list[int]],
-        transport: Transport,
-        costs: Costs,
-    ) -> None:
-        self._outgoing = outgoing
-        self._durations = costs.durations(schedule, slots).tolist()
-        self._takes = transfers.times(costs).tolist()
-        self._consumer = schedule.slot[transfers.consumer].tolist()
-        self._ends = list(zip(transfers.sender.tolist(), transfers.receiver.tolist(), strict=True))
-        self._transport = transport
-        self._rank_of = schedule.rank[slots.first[:-1]].tolist()
-        self._bounds = slots.offsets.tolist()
-        self._local, self._missing = self._waits(slots)
-        self._free_queue: dict[tuple[int | str, ...], float] = {}
-        self._events: list[tuple[float, int, int]] = []
-        self._steps: list[int] = []
-
-    def _waits(self, slots: Slots) -> tuple[list[list[int]], list[int]]:
-        """Who waits for a slot on its own rank, and how many needs of every slot are open.
-
-        A slot is also behind the one before it on its rank.
-        """
-        local: list[list[int]] = [[] for _ in range(len(slots))]
-        missing = [0] * len(slots)
-        needing = np.repeat(np.arange(len(slots)), np.diff(slots.needs.offsets)).tolist()
-        for slot, source in zip(needing, slots.needs.sources.tolist(), strict=True):
-            if self._rank_of[slot] == self._rank_of[source] and source != slot - 1:
-                local[source].append(slot)
-                missing[slot] += 1
-        for transfer in range(len(self._consumer)):
-            missing[self._consumer[transfer]] += 1
-        for start, end in zip(self._bounds, self._bounds[1:], strict=False):
-            for slot in range(start + 1, end):
-                local[slot - 1].append(slot)
-                missing[slot] += 1
-        return local, missing
-
-    def run(self) -> np.ndarray:
-        for start, end in zip(self._bounds, self._bounds[1:], strict=False):
-            if start < end and not self._missing[start]:
-                self._start(start, 0.0)
-        while self._events:
-            now, what, index = heapq.heappop(self._events)
-            if what == COMPUTE:
-                self._ended(index, now)
-            elif what == SEND:
-                self._move(index, now)
-            else:
-                self._met(self._consumer[index], now)
-        return np.array(self._steps, dtype=np.int64)
-
-    def _start(self, slot: int, now: float) -> None:
-        self._steps.append(slot * 3 + COMPUTE)
-        heapq.heappush(self._events, (now + self._durations[slot], COMPUTE, slot))
-
-    def _ended(self, slot: int, now: float) -> None:
-        for transfer in self._outgoing[slot]:
-            heapq.heappush(self._events, (now, SEND, transfer))
-        for waiting in self._local[slot]:
-            self._met(waiting, now)
-
-    def _move(self, transfer: int, now: float) -> None:
-        """Starts a transfer if its queues are free, else tries again when they are."""
-        queues = _queues(self._transport, *self._ends[transfer])
-        free = max(self._free_queue.get(queue, 0.0) for queue in queues)
-        if free > now:
-            heapq.heappush(self._events, (free, SEND, transfer))
-            return
-        self._steps += (transfer * 3 + SEND, transfer * 3 + RECEIVE)
-        end = now + self._takes[transfer]
-        self._free_queue.update(dict.fromkeys(queues, end))
-        heapq.heappush(self._events, (end, RECEIVE, transfer))
-
-    def _met(self, slot: int, now: float) -> None:
-        self._missing[slot] -= 1
-        if not self._missing[slot]:
-            self._start(slot, now)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 __all__ = ["TRANSPORTS", "Transport"]
 
-TRANSPORTS = ("buffered", "capacity=k", "direction", "pair", "rank", "blocking")
+TRANSPORTS = ("buffered", "capacity=k", "direction", "pair", "rank", "blocking", "ray-accelerator")
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Transport:
     ``buffered``: a SEND never waits; messages are told apart by their key. ``capacity``: a SEND waits
     while ``slots`` messages of its directed pair are unreceived. The others are rendezvous, a SEND ends
     with its RECV: in one in-order queue per directed pair (``direction``), per pair of ranks (``pair``),
-    per rank (``rank``), or in the order of the whole program (``blocking``).
+    per rank (``rank``), or in the order of the whole program (``blocking``, and ``ray-accelerator``, the
+    edges between actors of Ray's compiled graphs, where a message holds the only stream of both).
     """
 
     name: str
@@ -48,7 +49,7 @@ class Transport:
     @property
     def program_order(self) -> bool:
         """Whether transfers wait in the order of the whole program, computing included."""
-        return self.name in ("capacity", "blocking")
+        return self.name in ("capacity", "blocking", "ray-accelerator")
 
     def queue(self, rank: int, peer: int, sends: bool) -> tuple[int, ...]:
         """The queue at ``rank`` that a transfer with ``peer`` waits in; only for rendezvous transports."""

@@ -9,7 +9,7 @@ import numpy as np
 from ..ir.clock import run_schedule
 from ..ir.costs import Costs
 from ..ir.schedule import Schedule
-from ..plan import PLACEMENTS, Plan, Transport, place_transfers
+from ..plan import PLACEMENTS, Plan, Transport, choices, place_transfers
 from ..plan.completion import complete
 from ..plan.plan import RECEIVE, SEND
 from ..plan.written import has_transfers, read_written
@@ -33,7 +33,8 @@ def simulate(
     """When every operation starts and ends. Deterministic.
 
     ``transport`` is one of :data:`piper_dsl.plan.TRANSPORTS`. ``placement`` says where transfers go that
-    the schedule does not write itself: ``eager``, ``late``, ``event``, or ``auto`` for the fastest of them.
+    the schedule does not write itself: one of :data:`piper_dsl.plan.PLACEMENTS`, or ``auto`` for the fastest
+    of ``eager``, ``late`` and ``event``, and on ``ray-accelerator`` for ``ray``.
 
     Raises :class:`DoesNotComplete` for a schedule that cannot run, ValueError for an unknown name.
     """
@@ -57,7 +58,7 @@ def plan_and_simulate(
     if has_transfers(schedule):
         plans = [_written_plan(schedule, transport)]
     else:
-        wanted = PLACEMENTS if placement == AUTO else (placement,)
+        wanted = choices(transport) if placement == AUTO else (placement,)
         plans = [place_transfers(schedule, name, transport, costs) for name in wanted]
     timelines = [_simulate_plan(plan, costs, transport) for plan in plans]
     fastest = min(range(len(plans)), key=lambda k: timelines[k].makespan)
