@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ import numpy as np
 from ..ir.graph import StageGraph
 from ..ir.operations import Kind, Operation
 from ..ir.placement import Placement
+from .buffers import receive_buffers
 
 __all__ = ["Code", "Instruction", "Program"]
 
-FORMAT = 1
+FORMAT = 2
+_FIELDS = ("code", "stage", "microbatch", "peer", "peer_stage", "buffer")
 
 
 class Code(IntEnum):
@@ -42,8 +45,9 @@ class Code(IntEnum):
 class Instruction:
     """One instruction of a rank.
 
-    ``peer`` and ``peer_stage`` are the rank and the stage at the other end of a transfer. FREE drops
-    what a rank still holds of a microbatch of a stage.
+    ``peer`` and ``peer_stage`` are the rank and the stage at the other end of a transfer, ``buffer`` is what
+    a RECV receives into (see :func:`piper_dsl.lower.buffers.receive_buffers`). FREE drops what a rank still
+    holds of a microbatch of a stage.
     """
 
     code: Code
@@ -51,6 +55,7 @@ class Instruction:
     microbatch: int | None = None
     peer: int | None = None
     peer_stage: int | None = None
+    buffer: int | None = None
 
     @property
     def operation(self) -> Operation:
@@ -88,6 +93,11 @@ class Program:
     def stages(self) -> int:
         return self.graph.stages
 
+    @cached_property
+    def buffers(self) -> np.ndarray:
+        """The buffer of every RECV, -1 for other instructions; int32."""
+        return receive_buffers(self)
+
     def __len__(self) -> int:
         return len(self.columns)
 
@@ -97,8 +107,8 @@ class Program:
     def instruction(self, index: int) -> Instruction:
         """An instruction by its index in the arrays."""
         code, stage, *numbers = self.columns[index].tolist()
-        microbatch, peer, peer_stage = (None if number < 0 else number for number in numbers)
-        return Instruction(Code(code), stage, microbatch, peer, peer_stage)
+        rest = (None if number < 0 else number for number in (*numbers, int(self.buffers[index])))
+        return Instruction(Code(code), stage, *rest)
 
     def row(self, rank: int) -> tuple[Instruction, ...]:
         """What a rank executes, in order."""
@@ -114,8 +124,9 @@ class Program:
         """The program as JSON text; :meth:`from_json` reads it back the same."""
         position = np.empty(len(self), dtype=np.int64)
         position[self.order] = np.arange(len(self))
+        columns = np.column_stack([self.columns, self.buffers])
         rows = [
-            [[Code(code).name, *numbers] for code, *numbers in self.columns[start:end].tolist()]
+            [[Code(code).name, *numbers] for code, *numbers in columns[start:end].tolist()]
             for start, end in zip(self.offsets, self.offsets[1:], strict=False)
         ]
         document = {
@@ -125,7 +136,7 @@ class Program:
             "stages": self.stages,
             "edges": [list(edge) for edge in self.graph.edges],
             "rank_of": self.placement.rank_of.tolist(),
-            "fields": ["code", "stage", "microbatch", "peer", "peer_stage"],
+            "fields": list(_FIELDS),
             "ranks": rows,
             "order": position.tolist(),
         }
@@ -145,16 +156,21 @@ class Program:
     @classmethod
     def _from_document(cls, document: dict[str, Any]) -> Program:
         rows = document["ranks"]
-        flat = [[Code[code], *numbers] for row in rows for code, *numbers in row]
+        flat = np.array([[Code[code], *numbers] for row in rows for code, *numbers in row], dtype=np.int32).reshape(
+            -1, len(_FIELDS)
+        )
         position = np.array(document["order"], dtype=np.int64)
         if not np.array_equal(np.sort(position), np.arange(len(flat))):
             raise ValueError("its order does not list every instruction once")
-        return cls(
+        program = cls(
             name=document["name"],
             microbatches=document["microbatches"],
             placement=Placement(np.array(document["rank_of"], dtype=np.int32), len(rows)),
             graph=StageGraph(document["stages"], tuple((a, b) for a, b in document["edges"])),
-            columns=np.array(flat, dtype=np.int32).reshape(-1, 5),
+            columns=flat[:, :-1],
             offsets=np.cumsum([0, *(len(row) for row in rows)]),
             order=np.argsort(position),
         )
+        if not np.array_equal(program.buffers, flat[:, -1]):
+            raise ValueError("its messages are received into other buffers than its order has free")
+        return program

@@ -56,6 +56,28 @@ def _assert_sound(schedule: Schedule, program: Program) -> None:
     _assert_transfers(schedule, rows)
     _assert_global_order(schedule, program, rows)
     _assert_frees(schedule, rows)
+    _assert_buffers(rows)
+
+
+def _assert_buffers(rows: list[tuple[Instruction, ...]]) -> None:
+    """No two messages share a buffer at a time, and there are no more buffers than messages at a time."""
+    for row in rows:
+        held: dict[tuple[Code, int, int | None], dict[int | None, int | None]] = defaultdict(dict)
+        most: Counter[tuple[Code, int, int | None]] = Counter()
+        used: Counter[tuple[Code, int, int | None]] = Counter()
+        for one in row:
+            ends = (one.code, one.stage, one.peer_stage)
+            if one.code in SENDS.values():
+                assert one.buffer not in held[ends]
+                held[ends][one.buffer] = one.microbatch
+                most[ends] = max(most[ends], len(held[ends]))
+                used[ends] = max(used[ends], one.buffer + 1)
+            else:
+                assert one.buffer is None
+            if one.code is Code.FREE:
+                for ends in [ends for ends in held if ends[1] == one.stage]:
+                    held[ends] = {buffer: i for buffer, i in held[ends].items() if i != one.microbatch}
+        assert used == most
 
 
 def _assert_transfers(schedule: Schedule, rows: list[tuple[Instruction, ...]]) -> None:
@@ -181,7 +203,7 @@ def _without(key: str):
     "spoil",
     [
         *map(_without, ("format", "name", "microbatches", "stages", "edges", "rank_of", "ranks", "order")),
-        lambda document: document.update(format=2),
+        lambda document: document.update(format=3),
         lambda document: document["ranks"][0][0].__setitem__(0, "FLY"),
         lambda document: document["ranks"][0][0].pop(),
         lambda document: document["ranks"][0][0].__setitem__(1, "zero"),
@@ -190,6 +212,7 @@ def _without(key: str):
         lambda document: document.update(order=["a"]),
         lambda document: document["order"].pop(),
         lambda document: document.update(edges=[[0]]),
+        lambda document: document["ranks"][1][0].__setitem__(5, 1),
     ],
 )
 def test_json_that_is_no_program_is_refused(spoil) -> None:
@@ -245,3 +268,10 @@ def test_what_does_not_check_is_not_lowered(schedule) -> None:
     with pytest.raises(PipeError) as refused:
         lower(schedule("ranks 1 microbatches 2\nrank 0: F0 B0"))
     assert [(d.code, str(d.span)) for d in refused.value.diagnostics] == [("P401", "t.pipe:2:12")] * 2
+
+
+@pytest.mark.parametrize("placement", ["eager", "event", "auto"])
+def test_the_last_rank_of_1f1b_receives_into_two_buffers(placement: str) -> None:
+    program = lower(load("1f1b", p=4, m=8), placement=placement)
+    rows = [[one for one in program.row(rank) if one.code is Code.RECV_F] for rank in range(4)]
+    assert [len({one.buffer for one in row}) for row in rows] == [0, 4, 3, 2]
