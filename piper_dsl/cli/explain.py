@@ -6,7 +6,6 @@ from importlib.resources import files
 from typing import Annotated
 
 import typer
-from rich.markdown import Markdown
 from rich.table import Table
 
 from ..codes import CODES
@@ -29,6 +28,8 @@ def explain(
     text = _page(code)
     terminal = console()
     if terminal.is_terminal:
+        from rich.markdown import Markdown
+
         terminal.print(Markdown(text), width=min(_WIDTH, terminal.width), soft_wrap=False)
     else:
         typer.echo(text, nl=False)

@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
+
 import typer
 
-from .check import check
-from .compare import compare
-from .compile import compile
-from .explain import explain
-from .fmt import fmt
-from .import_ import import_schedule
-from .list import list_schedules, show
-from .run import run
-from .simulate import simulate
-from .visualize import visualize
+__all__ = ["main", "make_app"]
 
-__all__ = ["app", "main"]
+_COMMANDS = {
+    "check": "check",
+    "simulate": "simulate",
+    "visualize": "visualize",
+    "compile": "compile",
+    "run": "run",
+    "compare": "compare",
+    "fmt": "fmt",
+    "import": "import_.import_schedule",
+    "list": "list.list_schedules",
+    "show": "list.show",
+    "explain": "explain",
+}
+"""Where the function of every command is, as module.function of this package; or both have one name."""
 
-app = typer.Typer(
-    name="piper-dsl",
-    help="Pipeline-parallel training schedules: check, simulate, draw, compile and run .pipe files.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-app.command("check")(check)
-app.command("simulate")(simulate)
-app.command("visualize")(visualize)
-app.command("compile")(compile)
-app.command("run")(run)
-app.command("compare")(compare)
-app.command("fmt")(fmt)
-app.command("import")(import_schedule)
-app.command("list")(list_schedules)
-app.command("show")(show)
-app.command("explain")(explain)
+
+def make_app(names: Iterable[str] = _COMMANDS) -> typer.Typer:
+    """The command line with some of its commands; the others are not even imported."""
+    made = typer.Typer(
+        name="piper-dsl",
+        help="Pipeline-parallel training schedules: check, simulate, draw, compile and run .pipe files.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    made.callback()(_options)
+    for name in names:
+        made.command(name)(_function(_COMMANDS[name]))
+    return made
+
+
+def _function(place: str) -> Callable[..., Any]:
+    module, _, function = place.partition(".")
+    found: Callable[..., Any] = getattr(import_module(f".{module}", __package__), function or module)
+    return found
 
 
 def _version(value: bool) -> None:
@@ -46,13 +57,20 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show it."),
 ) -> None:
     """What stands before a command."""
 
 
+def __getattr__(name: str) -> Any:
+    """``app``, the whole command line, for those who embed it."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return make_app()
+
+
 def main() -> None:
-    """Runs the command line."""
-    app()
+    """Runs the command line. Where a command is named first, only that one is loaded."""
+    named = sys.argv[1:2]
+    make_app(named if set(named) & set(_COMMANDS) else _COMMANDS)()

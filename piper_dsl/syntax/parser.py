@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from copy import copy
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedToken
 from lark.parsers.lalr_interactive_parser import InteractiveParser
+from platformdirs import user_cache_path
 
 from ..diagnostics import Diagnostic, PipeError, Source, Span, in_source_order
 from . import tree as t
@@ -62,12 +64,25 @@ class _StrayTokens:
         return stream
 
 
+def _cache_file(comments: bool) -> str | bool:
+    """Where lark keeps the tables it makes of the grammar, which takes longer than most checks; False for nowhere.
+
+    Lark makes them anew where the file is of another grammar, or of another version of itself.
+    """
+    name = f"{'lexer' if comments else 'parser'}-{sys.implementation.cache_tag}.lark"
+    try:
+        return str(user_cache_path("piper-dsl", ensure_exists=True) / name)
+    except OSError:
+        return False
+
+
 @cache
 def _lark(without: str = "") -> Lark:
     """The parser, its grammar without one of its lines where that is asked for."""
     grammar = files("piper_dsl.grammar").joinpath("pipe.lark").read_text(encoding="utf-8").replace(without, "")
     return Lark(
         grammar,
+        cache=_cache_file(bool(without)),
         parser="lalr",
         lexer="basic",
         propagate_positions=True,

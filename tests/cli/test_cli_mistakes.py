@@ -151,7 +151,7 @@ def test_parameters_beyond_reason(command: str, parameter: str, value: int) -> N
         (["--cost", "latency=3"], "no kind of operation is called latency"),
         (["--cost", "=3"], "no kind of operation is called"),
         (["--latency", "-1"], "Invalid value for '--latency'"),
-        (["--latency", "nan"], "Invalid value for '--latency'"),
+        (["--latency", "nan"], "the cost of latency must be a finite number of at least 0, not nan"),
         (["--latency", "inf"], "latency must be a finite number"),
         (["--latency", "x"], "Invalid value for '--latency'"),
     ],
