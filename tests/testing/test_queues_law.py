@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Iterator
 from itertools import product
+from math import prod
 
 import pytest
 from queues_tokens import programs
@@ -17,6 +18,7 @@ from piper_dsl.testing import interpret
 
 TRANSPORTS = ("buffered", "capacity=1", "capacity=2", "direction", "pair", "rank", "blocking")
 EVERYTHING = bool(os.environ.get("PIPER_EXHAUSTIVE"))
+"""With all 122,500 orders of two ranks and two microbatches, which takes the better part of an hour."""
 
 
 def orders(items: frozenset[str], before: frozenset[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
@@ -65,16 +67,16 @@ def agree(rows: tuple[str, ...]) -> None:
 
 
 def sampled(ranks: int, microbatches: int, count: int) -> Iterator[tuple[str, ...]]:
-    """Every combination of the ranks' orders, or ``count`` of them, always the same."""
+    """Every combination of the ranks' orders; where there are more, ``count`` of them, always the same."""
     rows = [[" ".join(order) for order in orders(*rank_steps(r, ranks, microbatches))] for r in range(ranks)]
-    if EVERYTHING:
+    if EVERYTHING or prod(map(len, rows)) <= count:
         yield from product(*rows)
     else:
         chance = random.Random(0)
         yield from (tuple(chance.choice(row) for row in rows) for _ in range(count))
 
 
-@pytest.mark.parametrize(("ranks", "microbatches", "count"), [(2, 1, 20), (2, 2, 400), (3, 1, 150)])
+@pytest.mark.parametrize(("ranks", "microbatches", "count"), [(2, 1, 5), (3, 1, 50), (2, 2, 400)])
 def test_checker_and_interpreter_agree(ranks: int, microbatches: int, count: int) -> None:
     verdicts = set()
     for rows in sampled(ranks, microbatches, count):
