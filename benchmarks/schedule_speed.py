@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import piper_dsl as piper
+from piper_dsl.syntax import parse
 
 
 def timed(work: Callable[[], Any], repeat: int = 1) -> tuple[float, Any]:
@@ -78,6 +81,26 @@ def compare(p: int, v: int, m: int) -> None:
     total, their_total = sum(mine.values()), sum(theirs.values())
     table.add_row("all", f"{total:.3f}", f"{their_total:.3f}", f"{their_total / total:.0f}", style="bold")
     Console().print(table)
+    written_out(p, v, m)
+    cold_start()
+
+
+def written_out(p: int, v: int, m: int) -> None:
+    """The same operations written one by one, from text to tree."""
+    schedule = piper.load("interleaved_1f1b", p=p, v=v, m=m)
+    rows = [" ".join(map(str, schedule.row(rank))) for rank in range(p)]
+    bodies = "".join(f"rank {rank}: {row}\n" for rank, row in enumerate(rows))
+    source = piper.Source("written.pipe", f"ranks {p}\nmicrobatches {m}\nstages {p * v}\n{bodies}")
+    seconds, _ = timed(lambda: parse(source), repeat=3)
+    rate = len(schedule) / seconds / 1e6
+    Console().print(f"written out, {len(schedule):,} operations parse in {seconds:.3f} s: {rate:.2f} million a second")
+
+
+def cold_start() -> None:
+    """A small check as a process of its own."""
+    command = [sys.executable, "-m", "piper_dsl", "check", "1f1b"]
+    seconds, _ = timed(lambda: subprocess.run(command, check=True, capture_output=True), repeat=5)
+    Console().print(f"piper-dsl check 1f1b, from a cold start: {seconds:.2f} s")
 
 
 def growth() -> None:

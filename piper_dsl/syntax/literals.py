@@ -10,8 +10,9 @@ from ..diagnostics import Span
 from ..ir.operations import Kind
 from .tree import Literals
 
-_OPERATION = re.compile(r"(&?)\s*([0-9]*)([A-Z_]+)([0-9]*)")
+_OPERATION = re.compile(r"(\s*&?\s*)([0-9]*)([A-Z_]+)([0-9]*)")
 _LARGEST = 2**31 - 1
+_KINDS = {kind.name: int(kind) for kind in Kind}
 
 
 def read_literals(span: Span) -> tuple[Literals, tuple[Span, ...]]:
@@ -19,22 +20,24 @@ def read_literals(span: Span) -> tuple[Literals, tuple[Span, ...]]:
 
     Returns them with the places of numbers beyond 32 bits, which are read as 0.
     """
-    matches = list(_OPERATION.finditer(span.text))
-    joined, stages, kinds, microbatches = zip(*(match.groups() for match in matches), strict=True)
-    places = np.array([(match.start(2), match.end()) for match in matches], dtype=np.int64) + span.start
-    stage_numbers, oversized_stages = _numbers(stages)
-    microbatch_numbers, oversized_microbatches = _numbers(microbatches)
+    # Whole columns rather than one match after another: a written-out file has a million operations.
+    gaps, stages, kinds, microbatches = columns = tuple(zip(*_OPERATION.findall(span.text), strict=True))
+    lengths = np.array([list(map(len, column)) for column in columns], dtype=np.int64)
+    ends = np.cumsum(lengths.sum(axis=0)) + span.start
+    starts = ends - lengths[1:].sum(axis=0)
+    stage_numbers, oversized_stages = _numbers(stages, lengths[1])
+    microbatch_numbers, oversized_microbatches = _numbers(microbatches, lengths[3])
     literals = Literals(
         span,
-        kinds=np.array([Kind[kind] for kind in kinds], dtype=np.int8),
+        kinds=np.array([_KINDS[kind] for kind in kinds], dtype=np.int8),
         stages=stage_numbers,
         microbatches=microbatch_numbers,
-        joined=np.array([mark == "&" for mark in joined]),
-        starts=places[:, 0],
-        ends=places[:, 1],
+        joined=np.array(["&" in gap for gap in gaps]),
+        starts=starts,
+        ends=ends,
     )
     oversized = sorted({*oversized_stages, *oversized_microbatches})
-    return literals, tuple(Span(span.source, int(places[i, 0]), int(places[i, 1])) for i in oversized)
+    return literals, tuple(Span(span.source, int(starts[i]), int(ends[i])) for i in oversized)
 
 
 def join_literals(first: Literals, second: Literals) -> Literals:
@@ -44,9 +47,9 @@ def join_literals(first: Literals, second: Literals) -> Literals:
     return Literals(span, *(np.concatenate([getattr(run, name) for run in (first, second)]) for name in columns))
 
 
-def _numbers(texts: tuple[str, ...]) -> tuple[np.ndarray, list[int]]:
+def _numbers(texts: tuple[str, ...], lengths: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """The numbers written (-1 where there is none) and the indices of those beyond 32 bits."""
-    oversized = [i for i, text in enumerate(texts) if len(text) > 9 and (len(text) > 18 or int(text) > _LARGEST)]
+    oversized = [i for i in np.flatnonzero(lengths > 9).tolist() if lengths[i] > 18 or int(texts[i]) > _LARGEST]
     if oversized:
         texts = tuple("0" if i in set(oversized) else text for i, text in enumerate(texts))
     return np.array([int(text) if text else -1 for text in texts], dtype=np.int32), oversized
