@@ -103,21 +103,32 @@ def cold_start() -> None:
     Console().print(f"piper-dsl check 1f1b, from a cold start: {seconds:.2f} s")
 
 
+def bytes_held(p: int, m: int) -> tuple[int, int, int]:
+    """What a schedule holds when loaded, and with all that a check remembers; what a program holds."""
+    tracemalloc.start()
+    schedule = piper.load("interleaved_1f1b", p=p, v=4, m=m)
+    loaded, _ = tracemalloc.get_traced_memory()
+    piper.check(schedule)
+    checked, _ = tracemalloc.get_traced_memory()
+    program = piper.lower(schedule)
+    with_program, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(program) > len(schedule)
+    return loaded, checked, with_program - checked
+
+
 def growth() -> None:
     """Time and memory per operation over sizes, and the exponent of the growth."""
     table = Table(title="growth, interleaved 1F1B, v=4")
-    for heading in ("operations", "seconds", "µs per operation", "bytes per operation of the schedule"):
+    for heading in ("operations", "seconds", "µs per operation", "bytes: schedule", "checked", "program"):
         table.add_column(heading, justify="right")
     points = []
     for p, m in ((16, 80), (32, 128), (64, 512), (64, 1024), (128, 2048)):
         count = 2 * p * 4 * m
         seconds = sum(ours(p, 4, m, repeat=1).values())
-        tracemalloc.start()
-        schedule = piper.load("interleaved_1f1b", p=p, v=4, m=m)
-        held = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
         points.append((math.log(count), math.log(seconds)))
-        table.add_row(f"{count:,}", f"{seconds:.3f}", f"{seconds / count * 1e6:.2f}", f"{held / len(schedule):.0f}")
+        held = (f"{size / count:.0f}" for size in bytes_held(p, m))
+        table.add_row(f"{count:,}", f"{seconds:.3f}", f"{seconds / count * 1e6:.2f}", *held)
     (x0, y0), (x1, y1) = points[0], points[-1]
     Console().print(table)
     Console().print(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 
@@ -20,14 +21,14 @@ __all__ = ["Arrivals", "Run", "find_arrivals", "run_schedule", "run_slots"]
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """What every slot needs from other ranks: ``first[k]`` is a slot, -1 for none, and ``need[k]`` (int64) the
-    number of that need.
+    """What every slot needs from other ranks: ``first[k]`` is a slot, -1 for none, and ``need[k]`` the number of
+    that need; int64.
 
     Slots with several needs are in ``others``, with all of them as (slot, number of the need). ``own_order``
     tells whether what a slot needs of its own rank always stands before it.
     """
 
-    first: list[int]
+    first: np.ndarray
     need: np.ndarray
     others: dict[int, list[tuple[int, int]]]
     own_order: bool
@@ -58,7 +59,7 @@ def find_arrivals(schedule: Schedule, slots: Slots) -> Arrivals:
     for slot, source, which in zip(*(column.tolist() for column in columns), strict=True):
         others.setdefault(slot, []).append((source, which))
     own_order = not np.any(slots.needs.sources[~between] >= own[~between])
-    return Arrivals(first.tolist(), need, others, own_order)
+    return Arrivals(first, need, others, own_order)
 
 
 def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequence[float], delays: np.ndarray) -> Run:
@@ -68,7 +69,7 @@ def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequ
     delay (``delays``, by number) after the end of what is needed. All run exactly if rows and needs together
     have no cycle.
     """
-    first, others = arrivals.first, arrivals.others
+    first, others = arrivals.first.tolist(), arrivals.others
     delay: list[float] = np.append(delays, 0.0)[arrivals.need].tolist()
     end: list[float] = [-1.0] * len(first)
     start: list[float] = [0.0] * len(first)
@@ -110,7 +111,7 @@ def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequ
 def run_schedule(schedule: Schedule, durations: np.ndarray, delays: np.ndarray) -> Run:
     """The run of a schedule whose slots take ``durations`` and whose needs arrive after ``delays``; remembered,
     since checking, simulating and lowering all ask for the same one."""
-    key = (durations.tobytes(), delays.tobytes())
+    key = blake2b(durations.tobytes() + delays.tobytes()).digest()
     if key not in schedule.runs:
         schedule.runs[key] = run_slots(schedule.slots.rows(), schedule.arrivals, durations.tolist(), delays)
     return schedule.runs[key]

@@ -100,7 +100,7 @@ class Schedule:
         return find_arrivals(self, self.slots)
 
     @cached_property
-    def runs(self) -> dict[tuple[bytes, bytes], Run]:
+    def runs(self) -> dict[bytes, Run]:
         """What :func:`piper_dsl.ir.clock.run_schedule` found so far, by durations and delays."""
         return {}
 
