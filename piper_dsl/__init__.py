@@ -18,6 +18,7 @@ from .diagnostics import Diagnostic, PipeError, Related, Severity, Source, Span
 from .ir import Kind, Operation, Schedule
 from .library import library_names, load
 from .lower import Program, lower
+from .notebook import register as _register
 from .simulate import Costs, Timeline, simulate
 
 if TYPE_CHECKING:
@@ -56,3 +57,6 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
+
+
+_register()

@@ -23,12 +23,14 @@ from .common import (
     check_names,
     console,
     costs_of,
+    errors,
     fit,
     limit_of,
     loaded,
     print_findings,
     print_json,
 )
+from .outputs import formats_of, write_all
 from .render import as_json
 
 
@@ -49,6 +51,9 @@ def check(
     memory_limit: MemoryLimitOption = None,
     cost: CostOptions = None,
     costs: ProfileOption = None,
+    draw: Annotated[
+        str | None, typer.Option("--draw", metavar="FILE", help="Where to draw the circle in which ranks wait.")
+    ] = None,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
     """Check that a schedule is complete, that its order can run, and that its transfers complete.
@@ -56,6 +61,8 @@ def check(
     How long operations take never changes the verdict; what a profile says of memory is what a limit counts.
 
     Example: piper-dsl check 1f1b -p p=8 -p m=64 --transport pair --memory-limit 8
+
+    Example: piper-dsl check mine.pipe --draw cycle.svg
     """
     from ..check import check as run_checks
 
@@ -73,8 +80,24 @@ def check(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     _report(file, schedule, findings, format)
+    if draw and schedule:
+        _draw(schedule, draw)
     if findings:
         raise typer.Exit(FINDINGS)
+
+
+def _draw(schedule: Schedule, path: str) -> None:
+    """The circle in which ranks wait, if they do."""
+    from ..draw import draw_cycle, find_cycle, find_graph_format, run_until_stuck
+    from ..ir.costs import Costs
+
+    with errors():
+        outputs = formats_of([path], find_graph_format, ".svg")
+        _, heads = run_until_stuck(schedule, Costs())
+        if find_cycle(schedule, heads):
+            write_all(outputs, draw_cycle(schedule, heads))
+        else:
+            console(errors=True).print("nothing to draw: no ranks wait in a circle")
 
 
 def _report(file: str, schedule: Schedule | None, findings: tuple[Diagnostic, ...], format: CheckFormat) -> None:

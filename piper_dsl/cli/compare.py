@@ -34,7 +34,7 @@ from .common import (
     print_json,
 )
 
-__all__ = ["compare"]
+__all__ = ["compare", "share_of_model"]
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,12 @@ def _row(
     except PipeError as error:
         return _Row(file, parameters, None, error.diagnostics[0].message)
     share = schedule.ranks / schedule.stages if scaled else 1.0
-    timeline = simulate(schedule, _scaled(costs, schedule, share), transport, placement)
+    timeline = simulate(schedule, share_of_model(costs, schedule, share), transport, placement)
     return _Row(schedule.name, dict(schedule.parameters), timeline, share=share)
 
 
-def _scaled(costs: Costs, schedule: Schedule, share: float) -> Costs:
-    """The costs with every stage a share of what it is; latency stays as it is."""
+def share_of_model(costs: Costs, schedule: Schedule, share: float) -> Costs:
+    """The costs with every stage that share of what it is; latency stays as it is."""
     table = costs.table(schedule)
     scaled = {kind.name: (table[kind] * share).tolist() for kind in Kind}
     for kinds, cost in {**schedule.overlap_costs, **costs.kinds}.items():

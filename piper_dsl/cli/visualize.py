@@ -1,33 +1,65 @@
-"""piper-dsl visualize: the timeline as a picture or as text."""
+"""piper-dsl visualize: the timelines of schedules as pictures or as text."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..diagnostics import Diagnostic
 from ..expand import DEFAULT_MAX_OPS
+from ..ir.costs import Costs
 from .common import (
+    FINDINGS,
     CostOptions,
-    File,
     LatencyOption,
     MaxOps,
     Parameters,
     PlacementOption,
     ProfileOption,
     TransportOption,
-    checked,
+    check_names,
     console,
     costs_of,
     errors,
+    fit,
+    loaded,
+    print_findings,
 )
+from .compare import share_of_model
+from .outputs import formats_of, write_all
+
+if TYPE_CHECKING:
+    from ..draw import Scene, Theme, View
+    from ..ir.schedule import Schedule
+
+
+class ThemeName(str, Enum):
+    """For what a picture is made."""
+
+    LIGHT = "light"
+    DARK = "dark"
+    PRINT = "print"
+
+
+class Graph(str, Enum):
+    """What is drawn of a schedule besides its time."""
+
+    STAGES = "stages"
+    NEEDS = "needs"
 
 
 def visualize(
-    file: File,
+    files: Annotated[
+        list[str], typer.Argument(help=".pipe or .csv files, names of the library, or -; several compare.")
+    ],
     output: Annotated[
         list[str] | None,
-        typer.Option("-o", "--output", help="Where to draw; the ending chooses the format. May be repeated."),
+        typer.Option(
+            "-o", "--output", help="Where to draw, by ending; - or -.svg is standard output. May be repeated."
+        ),
     ] = None,
     param: Parameters = None,
     cost: CostOptions = None,
@@ -35,23 +67,91 @@ def visualize(
     latency: LatencyOption = None,
     transport: TransportOption = "buffered",
     placement: PlacementOption = "auto",
+    theme: Annotated[ThemeName, typer.Option(help="The colours of a picture.")] = ThemeName.LIGHT,
+    transfers: Annotated[bool, typer.Option("--transfers", help="Draw an arrow for every transfer.")] = False,
+    critical_path: Annotated[bool, typer.Option("--critical-path", help="Outline what decides the makespan.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Draw what every rank holds under its lane.")] = False,
+    start: Annotated[float | None, typer.Option("--from", min=0.0, help="Draw from this time on.")] = None,
+    end: Annotated[float | None, typer.Option("--to", min=0.0, help="Draw up to this time.")] = None,
+    graph: Annotated[
+        Graph | None, typer.Option(help="Draw the stage graph, or what operations need, in place of time.")
+    ] = None,
+    ranks: Annotated[str | None, typer.Option(metavar="R,A-B", help="Draw these ranks only, as in 0,4-7.")] = None,
     width: Annotated[int | None, typer.Option(min=40, help="Columns of the text; default: the terminal's.")] = None,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
-    """Draw the timeline of a schedule: svg, png, dot or txt; without -o, as text on the terminal.
+    """Draw the timeline of a schedule: svg, png, pdf, html, json (a trace), dot, txt; else on the terminal.
 
-    Example: piper-dsl visualize 1f1b -p p=4 -p m=8 -o 1f1b.svg
+    Several schedules, of the same model as in compare, stand under one time axis; what differs from the first
+    is marked.
+
+    A schedule with findings is drawn as far as it runs, what is stuck is marked, and the exit code is 1.
+
+    Example: piper-dsl visualize 1f1b -p p=4 -p m=8 --transfers -o 1f1b.svg -o 1f1b.png
     """
-    from ..draw import draw, timeline_text
+    from ..draw import THEMES, View, find_format, scenes_text
+
+    check_names(transport, placement)
+    view = View(THEMES[theme.value], transfers, critical_path, memory, start, end, _ranks(ranks))
+    findings: list[Diagnostic] = []
+    with errors():
+        if graph:
+            if len(files) > 1 or not output:
+                raise typer.BadParameter("a graph is one schedule's, and a picture: name one file, and -o graph.svg")
+            _draw_graph(graph, loaded(files[0], param, max_ops), view.theme, output)
+            return
+        outputs = formats_of(output or (), find_format, ".txt")
+        chosen = costs_of(cost, latency, costs)
+        scenes = []
+        for file in files:
+            schedule = loaded(file, param, max_ops)
+            share = schedule.ranks / schedule.stages if len(files) > 1 and costs is None else 1.0
+            own = chosen if share == 1.0 else share_of_model(chosen, schedule, share)
+            scene, found = _scene(schedule, own, transport, placement, view)
+            scenes.append(scene)
+            findings += found
+        print_findings(findings)
+        if not outputs:
+            terminal = console()
+            terminal.print(scenes_text(scenes, width or terminal.width))
+        write_all(outputs, scenes)
+    if findings:
+        raise typer.Exit(FINDINGS)
+
+
+def _scene(
+    schedule: Schedule, costs: Costs, transport: str, placement: str, view: View
+) -> tuple[Scene, Sequence[Diagnostic]]:
+    """What is drawn of a schedule, and what is wrong with it."""
+    from ..check import check
+    from ..draw import find_scene, run_until_stuck
     from ..simulate import simulate
 
-    with errors():
-        chosen = costs_of(cost, latency, costs)
-        schedule = checked(file, param, max_ops, transport, placement, costs=chosen)
-        timeline = simulate(schedule, chosen, transport, placement)
-        terminal = console()
-        if not output:
-            terminal.print(timeline_text(timeline, width or terminal.width))
-        for path in output or ():
-            draw(timeline, path)
-            terminal.print(f"wrote {path}")
+    fit(costs, schedule)
+    findings = check(schedule, transport)
+    if findings:
+        timeline, heads = run_until_stuck(schedule, costs)
+        return find_scene(timeline, view, heads, len(findings)), findings
+    return find_scene(simulate(schedule, costs, transport, placement), view), ()
+
+
+def _draw_graph(graph: Graph, schedule: Schedule, theme: Theme, output: Sequence[str]) -> None:
+    """The stage graph, or what operations need. Raises DrawError."""
+    from ..draw import draw_needs, draw_stages, find_graph_format
+
+    drawing = draw_stages(schedule, theme) if graph is Graph.STAGES else draw_needs(schedule, theme)
+    write_all(formats_of(output, find_graph_format, ".svg"), drawing)
+
+
+def _ranks(text: str | None) -> tuple[int, ...] | None:
+    """Ranks as `0,4-7`."""
+    if text is None:
+        return None
+    found: list[int] = []
+    for part in text.split(","):
+        first, to, last = part.partition("-")
+        try:
+            found += range(int(first), int(last if to else first) + 1)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r}: write --ranks 0,4-7") from None
+    return tuple(found)

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir.operations import Kind
-from ..simulate.timeline import Timeline
+from ..ir.operations import TRANSFERS, Kind
+from .scene import Scene
 
 __all__ = ["busy_shares"]
 
 
-def busy_shares(timeline: Timeline, bins: int) -> np.ndarray:
-    """How much of every bin each kind fills; float64 of shape (ranks, len(Kind), bins), 0 to 1.
+def busy_shares(scene: Scene, bins: int) -> np.ndarray:
+    """How much of every bin each kind fills; float64 of shape (ranks shown, len(Kind), bins), 0 to 1.
 
-    The bins cut the makespan, which must not be 0, into equal parts. Overlapped operations share
-    their slot's time. Linear in the operations but for sorting.
+    The bins cut the window, which must not be empty, into equal parts. Overlapped operations share
+    their slot's time; transfers, which run beside the operations, are left out. Linear in the
+    operations but for sorting.
     """
-    schedule = timeline.schedule
-    edges = np.linspace(0.0, timeline.makespan, bins + 1)
+    schedule, timeline = scene.schedule, scene.timeline
+    edges = np.linspace(scene.start, scene.end, bins + 1)
     weight = 1.0 / np.bincount(schedule.slot)[schedule.slot]
-    shares = np.zeros((schedule.ranks, len(Kind), bins))
-    group = schedule.rank.astype(np.int64) * len(Kind) + schedule.kind
-    order = np.argsort(group, kind="stable")
-    keys, first = np.unique(group[order], return_index=True)
-    for key, members in zip(keys.tolist(), np.split(order, first[1:]), strict=True):
-        started = _elapsed(timeline.start[members], weight[members], edges)
-        ended = _elapsed(timeline.end[members], weight[members], edges)
-        shares[divmod(key, len(Kind))] = np.diff(started - ended)
-    return np.clip(shares * (bins / timeline.makespan), 0.0, 1.0)
+    shares = np.zeros((len(scene.ranks), len(Kind), bins))
+    for kind in set(np.unique(schedule.kind).tolist()) - set(TRANSFERS):
+        for rank, row in scene.row_of.items():
+            first, after = schedule.offsets[rank : rank + 2]
+            members = first + np.flatnonzero(schedule.kind[first:after] == kind)
+            started = _elapsed(timeline.start[members], weight[members], edges)
+            ended = _elapsed(timeline.end[members], weight[members], edges)
+            shares[row, kind] = np.diff(started - ended)
+    return np.clip(shares * (bins / scene.duration), 0.0, 1.0)
 
 
 def _elapsed(moments: np.ndarray, weight: np.ndarray, edges: np.ndarray) -> np.ndarray:

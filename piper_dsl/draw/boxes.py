@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir.operations import Kind
+from ..ir.operations import TRANSFERS, Kind
 from ..ir.schedule import Schedule
-from ..simulate.timeline import Timeline
+from .scene import Scene
 
-__all__ = ["MOST_BOXES", "find_chunks", "find_grain", "find_parts", "kinds_present", "lasting_kinds"]
+__all__ = [
+    "MOST_BOXES",
+    "find_chunks",
+    "find_grain",
+    "find_parts",
+    "kinds_present",
+    "lasting_kinds",
+    "writes_transfers",
+]
 
 MOST_BOXES = 20_000
 """No picture shows more operations than these one by one."""
@@ -29,18 +37,29 @@ def find_parts(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(len(schedule)) - first[schedule.slot], count[schedule.slot]
 
 
-def find_grain(timeline: Timeline) -> float:
+def find_grain(scene: Scene) -> float:
     """The duration that must still be readable, in the unit of the costs; 0 if nothing takes time."""
-    durations = np.sort(timeline.end - timeline.start)
+    computed = scene.lasting[~np.isin(scene.schedule.kind[scene.lasting], TRANSFERS)]
+    durations = np.sort(scene.timeline.end[computed] - scene.timeline.start[computed])
     spent = np.cumsum(durations)
     return float(durations[np.searchsorted(spent, _SMALL_SHARE * spent[-1])]) if len(spent) else 0.0
 
 
-def kinds_present(schedule: Schedule) -> tuple[Kind, ...]:
-    """The kinds that occur, in the order of the language."""
-    return tuple(Kind(int(kind)) for kind in np.unique(schedule.kind))
+def kinds_present(scene: Scene) -> tuple[Kind, ...]:
+    """The kinds that occur, in the order of the language; but for transfers."""
+    return _kinds(scene, scene.shown)
 
 
-def lasting_kinds(timeline: Timeline) -> tuple[Kind, ...]:
-    """The kinds that take time somewhere, in the order of the language."""
-    return tuple(Kind(int(kind)) for kind in np.unique(timeline.schedule.kind[timeline.end > timeline.start]))
+def lasting_kinds(scene: Scene) -> tuple[Kind, ...]:
+    """Those that take time somewhere."""
+    return _kinds(scene, scene.lasting)
+
+
+def writes_transfers(scene: Scene) -> bool:
+    """Whether the schedule writes transfers itself."""
+    return bool(np.isin(scene.schedule.kind[scene.shown], TRANSFERS).any())
+
+
+def _kinds(scene: Scene, indices: np.ndarray) -> tuple[Kind, ...]:
+    found = np.unique(scene.schedule.kind[indices]).tolist()
+    return tuple(Kind(kind) for kind in found if kind not in TRANSFERS)

@@ -1,17 +1,36 @@
-"""The words around a picture: what was drawn and what came out."""
+"""The words around a picture: what was drawn, what came out, and under which costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
 
+import numpy as np
+
+from ..ir.memory import ACTIVATIONS
+from ..ir.operations import TRANSFERS, Kind
 from ..simulate.timeline import Timeline
+from .boxes import find_parts
+from .scene import Scene
 
-__all__ = ["NOTHING_LASTS", "SEPARATOR", "facts", "number", "shortened", "title", "wrap"]
+__all__ = [
+    "NOTHING_LASTS",
+    "SEPARATOR",
+    "costs_used",
+    "facts",
+    "heading",
+    "memory_counted",
+    "number",
+    "shortened",
+    "title",
+    "wrap",
+]
 
 SEPARATOR = " · "
 NOTHING_LASTS = "nothing here takes time"
 _MOST_PEAKS = 16
-_MOST_STAGES = 4
+_MOST_NUMBERS = 4
 _SAID_ANYWAY = frozenset({"p", "m"})
 
 
@@ -22,14 +41,76 @@ def title(timeline: Timeline) -> str:
     return f"{schedule.name}  p={schedule.ranks} m={schedule.microbatches}{''.join(others)}"
 
 
+def heading(scene: Scene) -> list[str]:
+    """What came out, or how far it got, and what the window leaves away."""
+    said = list(_progress(scene)) if scene.heads else list(facts(scene.timeline))
+    if scene.findings:
+        said.append(f"{scene.findings} finding{'s' if scene.findings > 1 else ''}: this is no valid schedule")
+    if not scene.whole:
+        ranks = "" if len(scene.ranks) == scene.schedule.ranks else f", ranks {shortened(scene.ranks)}"
+        last = number(scene.timeline.makespan)
+        said.append(f"shown: {number(scene.start)} to {number(scene.end)} of {last}{ranks}")
+    return said
+
+
 def facts(timeline: Timeline) -> tuple[str, ...]:
     """Makespan, both bubbles and the peak activations."""
     bubble = timeline.bubble
     return (
         f"makespan {number(timeline.makespan)}",
         f"bubble {bubble.idle:.1%} of makespan, {bubble.span:.1%} of span",
-        f"peak activations {_peaks(timeline.peak_activations)}",
+        f"peak {_memory(timeline)}",
     )
+
+
+def memory_counted(timeline: Timeline) -> str:
+    """What the memory of a timeline counts: activations, or everything that a profile has sizes of."""
+    counted = replace(timeline.costs.memory, released_at_input=0.0)
+    return "activations" if counted == ACTIVATIONS else "memory"
+
+
+def _memory(timeline: Timeline) -> str:
+    return f"{memory_counted(timeline)} {_peaks(timeline.peak_memory)}"
+
+
+def _progress(scene: Scene) -> Iterator[str]:
+    yield f"stuck: {len(scene.schedule)} operations run, then nothing goes on"
+    shown = [f"rank {head.rank} at {head.operation}" for head in scene.heads[:_MOST_NUMBERS]]
+    yield ", ".join(shown) + (", …" if len(scene.heads) > _MOST_NUMBERS else "")
+
+
+def costs_used(timeline: Timeline) -> Iterator[str]:
+    """What kinds and overlapped slots took, what passed between ranks, and the transport."""
+    schedule = timeline.schedule
+    duration = timeline.end - timeline.start
+    alone = find_parts(schedule)[1] == 1
+    alone &= ~np.isin(schedule.kind, TRANSFERS)
+    lasting = np.unique(schedule.kind[alone & (duration > 0)]).tolist()
+    used = [f"{Kind(kind).name} {_range(duration[alone & (schedule.kind == kind)])}" for kind in lasting]
+    for kinds, slots in _overlapped(schedule.slots.first, schedule.kind).items():
+        used.append(f"{'&'.join(kind.name for kind in kinds)} {_range(duration[slots])}")
+    if used:
+        yield f"costs {', '.join(used)}"
+    costs = timeline.costs
+    if costs.latency:
+        yield f"latency {number(costs.latency)}"
+    if costs.bandwidth < inf and np.any(costs.memory.of("output", schedule.stages)):
+        yield f"bandwidth {number(costs.bandwidth)}"
+    yield f"transport {timeline.transport}"
+
+
+def _overlapped(first: np.ndarray, kind: np.ndarray) -> dict[tuple[Kind, ...], list[int]]:
+    """The first operations of all slots that hold several, by their kinds."""
+    found: dict[tuple[Kind, ...], list[int]] = {}
+    for slot in np.flatnonzero(np.diff(first) > 1).tolist():
+        kinds = tuple(Kind(member) for member in sorted(kind[first[slot] : first[slot + 1]].tolist()))
+        found.setdefault(kinds, []).append(int(first[slot]))
+    return found
+
+
+def _range(durations: np.ndarray) -> str:
+    least, most = number(float(durations.min())), number(float(durations.max()))
+    return least if least == most else f"{least} to {most}"
 
 
 def number(value: float) -> str:
@@ -40,7 +121,7 @@ def number(value: float) -> str:
 def shortened(numbers: Sequence[int]) -> str:
     """A list of numbers, the middle of a long one left out: ``0 4``, ``0 4 … 28``."""
     shown = [str(value) for value in numbers]
-    return " ".join(shown if len(shown) <= _MOST_STAGES else [*shown[:2], "…", shown[-1]])
+    return " ".join(shown if len(shown) <= _MOST_NUMBERS else [*shown[:2], "…", shown[-1]])
 
 
 def wrap(items: Iterable[str], columns: int, separator: str = SEPARATOR) -> list[str]:
@@ -54,7 +135,7 @@ def wrap(items: Iterable[str], columns: int, separator: str = SEPARATOR) -> list
     return lines
 
 
-def _peaks(peaks: tuple[int, ...]) -> str:
+def _peaks(peaks: tuple[float, ...]) -> str:
     if len(peaks) <= _MOST_PEAKS:
-        return f"{' '.join(map(str, peaks))} (by rank)"
-    return f"{min(peaks)} to {max(peaks)} a rank"
+        return f"{' '.join(map(number, peaks))} (by rank)"
+    return f"{number(min(peaks))} to {number(max(peaks))} a rank"

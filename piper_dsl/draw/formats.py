@@ -1,37 +1,91 @@
-"""One file format an ending: how a timeline becomes the bytes of a file."""
+"""One file format an ending: how timelines and graphs become the bytes of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
-from ..simulate.timeline import Timeline
+from .drawing import Drawing
+from .errors import DrawError
 from .program import render
-from .text import timeline_text
+from .scene import Scene
+from .text import scenes_text
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "GRAPH_FORMATS", "Format", "GraphFormat", "find_format", "find_graph_format"]
 
-
-def _text(timeline: Timeline) -> bytes:
-    return f"{timeline_text(timeline).plain}\n".encode()
-
-
-def _dot(timeline: Timeline) -> bytes:
-    from .graphviz import dot_source
-
-    return dot_source(timeline).encode()
+Format = Callable[[Sequence[Scene]], bytes]
+GraphFormat = Callable[[Drawing], bytes]
+_Made = TypeVar("_Made", Format, GraphFormat)
 
 
-def _png(timeline: Timeline) -> bytes:
-    from .graphviz import dot_source, find_dpi
-
-    return render(dot_source(timeline), "png", [f"-Gdpi={find_dpi(timeline)}"])
+def _vector(format: str) -> GraphFormat:
+    return lambda drawing: render(drawing.source, format)
 
 
-def _vector(format: str) -> Callable[[Timeline], bytes]:
-    return lambda timeline: render(_dot(timeline).decode(), format)
+def _bitmap(drawing: Drawing) -> bytes:
+    return render(drawing.source, "png", [f"-Gdpi={drawing.dpi}"])
 
 
-FORMATS: Mapping[str, Callable[[Timeline], bytes]] = MappingProxyType(
-    {".svg": _vector("svg"), ".png": _png, ".pdf": _vector("pdf"), ".dot": _dot, ".txt": _text}
+GRAPH_FORMATS: Mapping[str, GraphFormat] = MappingProxyType(
+    {
+        ".svg": _vector("svg"),
+        ".png": _bitmap,
+        ".pdf": _vector("pdf"),
+        ".dot": lambda drawing: drawing.source.encode(),
+    }
 )
+
+
+def _picture(make: GraphFormat) -> Format:
+    def picture(scenes: Sequence[Scene]) -> bytes:
+        from .picture import draw_picture
+
+        return make(draw_picture(scenes))
+
+    return picture
+
+
+def _html(scenes: Sequence[Scene]) -> bytes:
+    from .html import html_page
+
+    return html_page(scenes).encode()
+
+
+def _trace(scenes: Sequence[Scene]) -> bytes:
+    from .trace import trace_json
+
+    return trace_json(scenes).encode()
+
+
+def _text(scenes: Sequence[Scene]) -> bytes:
+    return f"{scenes_text(scenes).plain}\n".encode()
+
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        **{ending: _picture(make) for ending, make in GRAPH_FORMATS.items()},
+        ".html": _html,
+        ".json": _trace,
+        ".txt": _text,
+    }
+)
+
+
+def find_format(path: str | os.PathLike[str]) -> Format:
+    """What makes the file of a path from timelines. Raises :class:`DrawError` where its ending names no format."""
+    return _find(FORMATS, path)
+
+
+def find_graph_format(path: str | os.PathLike[str]) -> GraphFormat:
+    """The same for graphs."""
+    return _find(GRAPH_FORMATS, path)
+
+
+def _find(formats: Mapping[str, _Made], path: str | os.PathLike[str]) -> _Made:
+    make = formats.get(Path(path).suffix.lower())
+    if make is None:
+        raise DrawError(f"cannot draw {path}: its ending names no format", f"end it in {', '.join(formats)}")
+    return make

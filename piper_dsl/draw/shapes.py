@@ -1,11 +1,11 @@
-"""The elements of a picture: rectangles and words at fixed places, in points; y grows upwards."""
+"""The elements of a picture: rectangles, words and arrows at fixed places, in points; y grows upwards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-__all__ = ["LETTER", "Shape", "rectangle", "words"]
+__all__ = ["LETTER", "Arrow", "Shape", "rectangle", "words"]
 
 LETTER, _LINE = 0.56, 1.6
 """The width of a letter and the height of a line, generous shares of the font size: fonts differ by machine."""
@@ -21,6 +21,29 @@ class Shape:
     width: float
     height: float
     attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def within(self, panel: str) -> Shape:
+        """The same, its name told apart from those of other panels."""
+        return replace(self, name=f"{panel}{self.name}")
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An edge of the DOT source from one shape to another, between two points (x, y).
+
+    It is straight, but for ``bend``: how far its middle is pulled up, or down where negative.
+    """
+
+    source: str
+    target: str
+    tail: tuple[float, float]
+    head: tuple[float, float]
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    bend: float = 0.0
+
+    def within(self, panel: str) -> Arrow:
+        """The same between the shapes of a panel."""
+        return replace(self, source=f"{panel}{self.source}", target=f"{panel}{self.target}")
 
 
 def rectangle(name: str, left: float, bottom: float, width: float, height: float, **attributes: str) -> Shape:

@@ -13,11 +13,14 @@ from itertools import groupby
 
 import numpy as np
 
-from ..ir.operations import Kind
+from ..ir.operations import TRANSFERS, Kind
 from ..simulate.timeline import Timeline
 from .boxes import find_chunks
 from .palette import Paint, paint
+from .scene import Scene
+from .stuck import Head
 from .text_scale import Scale, Window
+from .theme import LIGHT
 
 __all__ = ["IDLE", "Box", "Lane", "Piece", "busy_columns", "find_lanes", "lane_pieces"]
 
@@ -47,18 +50,29 @@ class Lane:
     boxes: tuple[Box, ...]
 
 
-def find_lanes(timeline: Timeline) -> list[Lane]:
-    """The lanes of all ranks, rank by rank and stage by stage; zero-length operations have no box."""
-    schedule, chunk = timeline.schedule, find_chunks(timeline.schedule)
+def find_lanes(scene: Scene) -> list[Lane]:
+    """The lanes of the ranks shown, rank by rank and stage by stage.
+
+    Zero-length operations have no box, nor have transfers, which run beside the operations.
+    """
+    schedule, chunk = scene.schedule, find_chunks(scene.schedule)
     chunks = int(chunk.max(initial=0)) + 1
+    boxed = scene.lasting[~np.isin(schedule.kind[scene.lasting], TRANSFERS)]
     lanes: list[Lane] = []
-    for rank in range(schedule.ranks):
-        own = np.arange(schedule.offsets[rank], schedule.offsets[rank + 1])
-        stages = np.unique(schedule.stage[own]).tolist() or [-1]
-        for stage in stages:
-            members = own[(schedule.stage[own] == stage) & (timeline.end[own] > timeline.start[own])]
-            lanes.append(Lane(rank, stage, _boxes(timeline, members.tolist(), chunk, chunks)))
+    for rank in scene.ranks:
+        heads = {head.operation.stage: head for head in scene.heads if head.rank == rank}
+        own = schedule.stage[schedule.offsets[rank] : schedule.offsets[rank + 1]]
+        mine = boxed[schedule.rank[boxed] == rank]
+        for stage in sorted({*own.tolist(), *heads}) or [-1]:
+            members = mine[schedule.stage[mine] == stage]
+            boxes = _boxes(scene.timeline, members.tolist(), chunk, chunks)
+            lanes.append(Lane(rank, stage, (*boxes, *([_stuck(heads[stage])] if stage in heads else ()))))
     return lanes
+
+
+def _stuck(head: Head) -> Box:
+    """An operation that never starts, where it would."""
+    return Box(head.time, head.time + head.duration, f"{head.label}!", Paint(LIGHT.alarm, "#ffffff"))
 
 
 def _boxes(timeline: Timeline, members: list[int], chunk: np.ndarray, chunks: int) -> tuple[Box, ...]:

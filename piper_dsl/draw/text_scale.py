@@ -35,25 +35,26 @@ class Scale:
         return math.floor(time * self.per_unit + 0.5 + _ROUNDING)
 
 
-def fit_readable(makespan: float, grain: float, label: int, columns: int) -> Scale:
-    """The widest scale that shows all in ``columns``, else windows at the narrowest readable one.
+def fit_readable(start: float, end: float, grain: float, label: int, columns: int) -> Scale:
+    """The widest scale that shows all from ``start`` to ``end`` in ``columns``, else windows at the narrowest
+    readable one.
 
-    ``grain`` is the duration that must hold ``label`` characters. Both times are positive.
+    ``grain`` is the duration that must hold ``label`` characters; it and ``end - start`` are positive.
     """
     for width in range(_WIDEST_GRAIN, label - 1, -1):
-        if makespan * width / grain <= columns + _ROUNDING:
-            return _whole(makespan, width / grain)
+        if (end - start) * width / grain <= columns + _ROUNDING:
+            return _whole(start, end, width / grain)
     per_unit = label / grain
     step = tick_step(_TICK_COLUMNS / per_unit)
     length = max(1, math.floor(columns / (per_unit * step) + _ROUNDING)) * step
-    starts = [length * index for index in range(math.ceil(makespan / length - _ROUNDING))]
-    return Scale(per_unit, step, tuple(Window(start, min(start + length, makespan)) for start in starts))
+    starts = [start + length * index for index in range(math.ceil((end - start) / length - _ROUNDING))]
+    return Scale(per_unit, step, tuple(Window(begin, min(begin + length, end)) for begin in starts))
 
 
-def fit_all(makespan: float, columns: int) -> Scale:
+def fit_all(start: float, end: float, columns: int) -> Scale:
     """All of the time in exactly ``columns``, however narrow that makes an operation."""
-    return _whole(makespan, columns / makespan)
+    return _whole(start, end, columns / (end - start))
 
 
-def _whole(makespan: float, per_unit: float) -> Scale:
-    return Scale(per_unit, tick_step(_TICK_COLUMNS / per_unit), (Window(0.0, makespan),))
+def _whole(start: float, end: float, per_unit: float) -> Scale:
+    return Scale(per_unit, tick_step(_TICK_COLUMNS / per_unit), (Window(start, end),))

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..ir.costs import Costs
 from ..ir.memory import ACTIVATIONS, live_memory
-from ..ir.needs import Needs
 from ..ir.operations import COMPUTE, TRANSFERS, Kind, Operation
 from ..ir.schedule import Schedule
 from .bounds import Bounds
@@ -157,26 +156,37 @@ class Timeline:
         Backwards from the last to end: the latest to arrive of what an operation needs and of what its
         rank ran before; of several, a need.
         """
+        return tuple(self.schedule.operation(index) for index in self.critical_indices)
+
+    @cached_property
+    def critical_indices(self) -> tuple[int, ...]:
+        """The same by their indices in the schedule."""
         if not len(self.end):
             return ()
-        needs = self.schedule.needs
         path = [int(np.argmax(self.end == self.makespan))]
-        while self.start[path[-1]] > 0.0 and (cause := self._cause(path[-1], needs)) >= 0:
+        while self.start[path[-1]] > 0.0 and (cause := int(self.causes[path[-1]])) >= 0:
             path.append(cause)
-        return tuple(self.schedule.operation(index) for index in reversed(path))
+        return tuple(reversed(path))
 
-    def _cause(self, index: int, needs: Needs) -> int:
-        """What an operation waited for; -1 for the first of a rank that needs nothing."""
-        schedule, slot = self.schedule, int(self.schedule.slot[index])
-        times = self.costs.transfer_times(schedule)
-        first, after = schedule.slots.first[slot : slot + 2].tolist()
-        found = [(float(self.end[first - 1]), 0, first - 1)] if first > schedule.offsets[schedule.rank[index]] else []
-        for half in range(first, after):
-            for source in needs.of(half).tolist():
-                far = schedule.rank[source] != schedule.rank[index] and schedule.kind[half] in COMPUTE
-                output = schedule.stage[source if schedule.kind[half] == Kind.F else half]
-                found.append((float(self.end[source]) + (float(times[output]) if far else 0.0), 1, source))
-        return max(found)[2] if found else -1
+    @cached_property
+    def causes(self) -> np.ndarray:
+        """What every operation waited for, by index; int64, -1 for the first of a rank that needs nothing."""
+        schedule, needs = self.schedule, self.schedule.needs
+        needing = np.repeat(np.arange(len(schedule)), np.diff(needs.offsets))
+        far = (schedule.rank[needing] != schedule.rank[needs.sources]) & np.isin(schedule.kind[needing], COMPUTE)
+        output = schedule.stage[np.where(schedule.kind[needing] == Kind.F, needs.sources, needing)]
+        delay = np.where(far, self.costs.transfer_times(schedule)[output], 0.0)
+        first = schedule.slots.first[:-1]
+        behind = np.flatnonzero(np.diff(schedule.rank[first], prepend=-1) == 0)
+        source = np.concatenate([first[behind] - 1, needs.sources])
+        waiting = np.concatenate([behind, schedule.slot[needing]])
+        is_need = np.arange(len(source)) >= len(behind)
+        arrival = self.end[source] + np.concatenate([np.zeros(len(behind)), delay])
+        order = np.lexsort((source, is_need, arrival, waiting))
+        latest = np.full(len(first), -1, dtype=np.int64)
+        latest[waiting[order]] = source[order]  # the last of a slot stays
+        causes: np.ndarray = latest[schedule.slot]
+        return causes
 
 
 def _lost(busy: float, available: float) -> float:

@@ -9,9 +9,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from drawn import dot_source
 
 from piper_dsl.draw import DrawError, draw, timeline_text
-from piper_dsl.draw.graphviz import dot_source
 from piper_dsl.draw.program import find_program, render
 
 DOT = "graph { a }"
@@ -73,7 +73,7 @@ def test_an_unknown_ending(timeline, tmp_path, name):
     with pytest.raises(DrawError) as caught:
         draw(timeline, tmp_path / name)
     assert str(tmp_path / name) in caught.value.message
-    assert caught.value.help == "end it in .svg, .png, .pdf, .dot, .txt"
+    assert caught.value.help == "end it in .svg, .png, .pdf, .dot, .html, .json, .txt"
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 

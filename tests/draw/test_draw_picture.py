@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from drawn import dot_source, find_dpi
 
-from piper_dsl.draw.graphviz import dot_source, find_dpi
 from piper_dsl.draw.palette import paint
 from piper_dsl.draw.program import render
 from piper_dsl.draw.ticks import tick_step, ticks

@@ -6,9 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
+from drawn import busy_shares, dot_source
 
-from piper_dsl.draw.bins import busy_shares
-from piper_dsl.draw.graphviz import dot_source
 from piper_dsl.ir.operations import Kind
 from piper_dsl.simulate import Costs
 

@@ -1,0 +1,108 @@
+"""piper-dsl visualize: outputs, windows, several schedules, schedules with findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from piper_dsl.cli.main import app
+
+STUCK = "ranks 2 microbatches 2\nrank 0: F0 B0 F1 B1\nrank 1: F0 F1 B0 B1\n"
+
+
+def _invoke(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, ["visualize", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    return result
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stuck.pipe").write_text(STUCK)
+    return tmp_path
+
+
+def test_several_outputs_at_once(folder: Path) -> None:
+    result = _invoke("1f1b", "-o", "a.svg", "-o", "new/a.png", "-o", "a.txt", "-o", "a.dot")
+    assert (result.exit_code, result.stdout) == (0, "wrote a.svg\nwrote new/a.png\nwrote a.txt\nwrote a.dot\n")
+    assert {path.name for path in folder.rglob("a.*")} == {"a.svg", "a.png", "a.txt", "a.dot"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_standard_output_has_the_picture_alone() -> None:
+    result = _invoke("1f1b", "-o", "-.svg", "-o", "a.txt")
+    assert result.stdout.startswith("<?xml")
+    assert result.stdout.rstrip().endswith("</svg>")
+    assert result.stderr == "wrote a.txt\n"
+    assert _invoke("1f1b", "-o", "-").stdout.startswith("1F1B  p=4 m=8 v=1\n")
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_unknown_ending_is_found_before_anything_is_written() -> None:
+    result = _invoke("1f1b", "-o", "a.svg", "-o", "-.bmp")
+    assert result.exit_code == 1
+    assert "cannot draw standard output.bmp: its ending names no format" in result.stderr
+    assert not Path("a.svg").exists()
+
+
+@pytest.mark.parametrize("text", ["x", "1-", "1,,2", "3-x", ""])
+def test_ranks_that_are_none(text: str) -> None:
+    result = _invoke("1f1b", "--ranks", text)
+    assert result.exit_code == 2
+    assert "write --ranks 0,4-7" in result.stderr
+
+
+def test_a_window_in_the_terminal() -> None:
+    result = _invoke("1f1b", "--ranks", "0,2-3", "--from", "10", "--to", "20", "--width", "80")
+    assert [line[:7] for line in result.stdout.splitlines() if line.startswith("rank")] == [
+        "rank 0 ",
+        "rank 2 ",
+        "rank 3 ",
+    ]
+    assert "shown: 10 to 20 of 33, ranks 0 2 3" in result.stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_schedule_with_findings_is_drawn_as_far_as_it_runs() -> None:
+    result = _invoke("stuck.pipe", "-o", "stuck.svg", "-o", "-")
+    assert result.exit_code == 1
+    assert "error[P301]: ranks 0 and 1 wait for each other" in result.stderr
+    assert "stuck: 2 operations run, then nothing goes on · rank 0 at 0B0, rank 1 at 1F1" in result.stdout
+    assert "stuck 1F1 on rank 1" in Path("stuck.svg").read_text()
+
+
+def test_several_schedules_stand_in_one_picture() -> None:
+    result = _invoke("1f1b", "gpipe", "zb_h1", "-p", "p=2", "-p", "m=4", "-o", "-")
+    assert [line.split()[0] for line in result.stdout.splitlines() if "  p=2 m=4" in line] == ["1F1B", "GPipe", "ZB-H1"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_every_option_of_a_picture() -> None:
+    options = ["--transfers", "--critical-path", "--memory", "--theme", "dark"]
+    svg = _invoke("1f1b", *options, "-o", "-.svg").stdout
+    for expected in ("#121417", "<title>critical 0F0 #0", "<title>memory of rank 0", 'class="edge"'):
+        assert expected in svg
+
+
+@pytest.mark.usefixtures("folder")
+def test_graphs() -> None:
+    assert "<title>stage 3" in _invoke("1f1b", "--graph", "stages", "-o", "-.svg").stdout
+    assert _invoke("1f1b", "--graph", "needs", "-o", "needs.png").stdout == "wrote needs.png\n"
+    for arguments in (["1f1b", "gpipe", "-o", "x.svg"], ["1f1b"]):
+        result = _invoke(*arguments, "--graph", "stages")
+        assert result.exit_code == 2
+        assert "-o graph.svg" in result.stderr
+    assert "end it in .svg, .png, .pdf, .dot\n" in _invoke("1f1b", "--graph", "stages", "-o", "x.txt").stderr
+
+
+def test_check_draws_the_circle_of_a_deadlock(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["check", "stuck.pipe", "--draw", "cycle.svg"])
+    assert (result.exit_code, result.stdout) == (1, "wrote cycle.svg\n")
+    assert "<title>0B0" in (folder / "cycle.svg").read_text()
+    result = CliRunner().invoke(app, ["check", "1f1b", "--draw", "none.svg"])
+    assert result.exit_code == 0
+    assert result.stderr == "nothing to draw: no ranks wait in a circle\n"
+    assert not (folder / "none.svg").exists()

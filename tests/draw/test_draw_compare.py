@@ -1,0 +1,77 @@
+"""Several timelines in one picture: one scale, and what differs is marked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import dot_source, scenes
+
+from piper_dsl.draw import draw, scenes_text
+from piper_dsl.draw.differences import difference_facts, find_differences
+from piper_dsl.simulate import Costs
+
+ONE = "ranks 1\nmicrobatches 2\nrank 0: F0 F1 B0 B1\n"
+OTHER = "ranks 1\nmicrobatches 2\nrank 0: F0 F1 B1 B0\n"
+
+
+def test_the_same_differs_in_nothing(make_timeline):
+    one, other = scenes(make_timeline("zb_h1", p=3, m=6), make_timeline("zb_h1", p=3, m=6))
+    assert find_differences(one, other).moved == ()
+    assert find_differences(one, other).changed == ()
+    assert difference_facts(one, other) == ["makespan the same as the first", "0 operations in another order"]
+
+
+def test_another_order_is_marked(make_timeline, read_nodes):
+    one, other = make_timeline(ONE), make_timeline(OTHER)
+    nodes = read_nodes(dot_source(one, other))
+    assert [name for name in nodes if "moved" in name and "#" in name] == ["1: moved 0B1 #2", "1: moved 0B0 #3"]
+    assert "swatch moved 0" in nodes
+    assert "swatch changed 0" not in nodes
+
+
+def test_another_duration_is_marked(make_timeline, read_nodes):
+    predicted = make_timeline("1f1b", p=2, m=3)
+    durations = predicted.end - predicted.start
+    longer = np.where(np.arange(len(durations)) == 2, durations * 1.5, durations * 1.05)
+    measured = replace(predicted, end=predicted.start + longer)
+    one, other = scenes(predicted, measured)
+    assert find_differences(other, one).changed == (2,)
+    nodes = read_nodes(dot_source(predicted, measured))
+    assert f"1: slower or faster {predicted.schedule.operation(2)} #2" in nodes
+
+
+def test_all_have_one_scale_and_stand_below_each_other(make_timeline, read_nodes):
+    short, long = make_timeline("zb_h1", p=4, m=8), make_timeline("gpipe", Costs(B=3), p=4, m=8)
+    nodes = read_nodes(dot_source(short, long))
+    unit = nodes["lane 0"].width / long.makespan
+    for prefix, timeline in (("", short), ("1: ", long)):
+        for index in range(len(timeline.schedule)):
+            node = nodes[f"{prefix}{timeline.schedule.operation(index)} #{index}"]
+            if timeline.end[index] > timeline.start[index]:
+                assert node.left == pytest.approx(timeline.start[index] * unit, abs=0.02)
+    assert nodes["lane 3"].bottom > nodes["1: title"].top
+    assert nodes["1: title"].bottom > nodes["1: lane 0"].top
+    facts = nodes["1: fact 1"].attributes["label"]
+    assert facts.startswith(f"makespan {long.makespan - short.makespan:+g} (")
+
+
+def test_other_sizes_cannot_be_compared_operation_by_operation(make_timeline):
+    one, other = scenes(make_timeline("1f1b", p=2, m=4), make_timeline("interleaved_1f1b", p=2, m=4))
+    assert "single operations cannot be compared" in difference_facts(other, one)[1]
+    assert find_differences(other, one).moved == ()
+
+
+def test_text_has_them_to_one_scale(make_timeline):
+    plain = scenes_text(scenes(make_timeline("1f1b", p=2, m=4), make_timeline("gpipe", p=2, m=4))).plain
+    assert plain.count("rank 1 ") == 2
+    assert plain.index("1F1B") < plain.index("GPipe")
+    assert "makespan the same as the first · 12 operations in another order" in plain
+
+
+def test_a_file_of_two(make_timeline, tmp_path):
+    draw([make_timeline("1f1b", p=2, m=4), make_timeline("gpipe", p=2, m=4)], tmp_path / "both.svg")
+    svg = (tmp_path / "both.svg").read_text(encoding="utf-8")
+    assert "1F1B" in svg
+    assert "GPipe" in svg
