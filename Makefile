@@ -8,12 +8,13 @@ PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-che
 DEMO   := -p p=2 -p m=4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint gallery clean
 
 help:
 	@echo "make demo   install, then check, draw, compile and train schedules/1f1b.pipe"
 	@echo "make test   install, then run all tests"
 	@echo "make lint   ruff, mypy and the import contracts"
+	@echo "make gallery  docs/gallery.md: every schedule of the library, drawn"
 	@echo "make clean  remove $(VENV) and build/"
 
 $(VENV)/run.stamp: pyproject.toml setup.cfg constraints.txt
@@ -45,6 +46,9 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+gallery: $(VENV)/run.stamp
+	$(BIN)/python docs/make_gallery.py
 
 clean:
 	rm -rf $(VENV) build

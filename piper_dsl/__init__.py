@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .check import check
 from .diagnostics import Diagnostic, PipeError, Related, Severity, Source, Span
+from .draw import draw
 from .ir import Kind, Operation, Schedule
 from .library import library_names, load
 from .lower import Program, lower
@@ -22,7 +23,6 @@ from .notebook import register as _register
 from .simulate import Costs, Timeline, simulate
 
 if TYPE_CHECKING:
-    from .draw import draw
     from .runtime.pipeline import Pipeline
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_LAZY = {"Pipeline": "piper_dsl.runtime.pipeline", "draw": "piper_dsl.draw"}
+_LAZY = {"Pipeline": "piper_dsl.runtime.pipeline"}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,8 @@ from ..diagnostics import Source
 from ..syntax import tree as t
 from .common import File, Format, FormatOption, console, errors, print_json
 
+__all__ = ["list_schedules", "show", "summary"]
+
 
 def list_schedules(format: FormatOption = Format.TEXT) -> None:
     """List the schedules of the library with their parameters.
@@ -51,10 +53,10 @@ def _entry(name: str, source: Source) -> dict[str, Any]:
         for s in parse(source).statements
         if isinstance(s, t.Param)
     ]
-    return {"name": name, "summary": _summary(source.text), "parameters": parameters}
+    return {"name": name, "summary": summary(source.text), "parameters": parameters}
 
 
-def _summary(text: str) -> str:
+def summary(text: str) -> str:
     """The first sentence of the comment at the top, without its reference."""
     lines = []
     for line in text.splitlines():

@@ -155,3 +155,17 @@ def test_the_package_starts_light():
     code = "import sys, piper_dsl.draw; print({'rich', 'graphviz'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_function_stays_what_it_is_beside_its_package(timeline, tmp_path):
+    code = "import piper_dsl, piper_dsl.draw; from piper_dsl.draw import View; print(callable(piper_dsl.draw))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_every_name_of_the_package_is_there():
+    from piper_dsl import draw as function
+
+    package = sys.modules["piper_dsl.draw"]
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    assert package.draw is function
