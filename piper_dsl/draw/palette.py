@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from ..ir.operations import Kind
 from .theme import LIGHT, Theme
@@ -22,6 +23,7 @@ class Paint:
     ink: str
 
 
+@cache
 def paint(kind: Kind, chunk: int = 0, chunks: int = 1, theme: Theme = LIGHT) -> Paint:
     """The colours of a kind on the ``chunk``-th of ``chunks`` stages of a rank."""
     first, last = (_channels(color) for color in theme.bands.get(kind, _TRANSFER))

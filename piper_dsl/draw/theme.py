@@ -45,7 +45,7 @@ _GREYS = MappingProxyType(
 _ON_DARK = MappingProxyType({**_COLOURS, Kind.OPT: (0xF2F2F2, 0xF2F2F2), Kind.REDUCE_GRAD: (0x9A9A9A, 0x848484)})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Theme:
     """Colours as ``#rrggbb``, those of the kinds as bands.
 

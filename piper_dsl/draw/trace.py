@@ -138,10 +138,11 @@ def _flows(scene: Scene, process: int, threads: dict[int, int], first: int) -> I
 
 def _counters(scene: Scene, process: int) -> Iterator[Event]:
     """What every rank holds, where that changes."""
+    counted = f"{memory_counted(scene.timeline)} held"
     for rank, row in scene.row_of.items():
         for time, held in zip(*(column.tolist() for column in scene.timeline.memory_curve(rank)), strict=True):
             if scene.covers(time, time):
-                name = {"ph": "C", "name": memory_counted(scene.timeline), "pid": process + row}
+                name = {"ph": "C", "name": counted, "pid": process + row}
                 yield {**name, "ts": _time(time), "args": {"held": held}}
 
 
