@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from ..ir.schedule import Schedule
 
 
+_MOST_RANKS = 100_000
+"""No schedule has more; what is asked for beyond is answered by the first that does not exist."""
+
+
 class ThemeName(str, Enum):
     """For what a picture is made."""
 
@@ -52,14 +57,10 @@ class Graph(str, Enum):
 
 
 def visualize(
-    files: Annotated[
-        list[str], typer.Argument(help=".pipe or .csv files, names of the library, or -; several compare.")
-    ],
+    files: Annotated[list[str], typer.Argument(help=".pipe or .csv files, names of the library, or -.")],
     output: Annotated[
         list[str] | None,
-        typer.Option(
-            "-o", "--output", help="Where to draw, by ending; - or -.svg is standard output. May be repeated."
-        ),
+        typer.Option("-o", "--output", help="Where to draw, by ending; -.svg is standard output. Repeatable."),
     ] = None,
     param: Parameters = None,
     cost: CostOptions = None,
@@ -73,9 +74,7 @@ def visualize(
     memory: Annotated[bool, typer.Option("--memory", help="Draw what every rank holds under its lane.")] = False,
     start: Annotated[float | None, typer.Option("--from", min=0.0, help="Draw from this time on.")] = None,
     end: Annotated[float | None, typer.Option("--to", min=0.0, help="Draw up to this time.")] = None,
-    graph: Annotated[
-        Graph | None, typer.Option(help="Draw the stage graph, or what operations need, in place of time.")
-    ] = None,
+    graph: Annotated[Graph | None, typer.Option(help="Draw stages, or what operations need, not time.")] = None,
     ranks: Annotated[str | None, typer.Option(metavar="R,A-B", help="Draw these ranks only, as in 0,4-7.")] = None,
     width: Annotated[int | None, typer.Option(min=40, help="Columns of the text; default: the terminal's.")] = None,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
@@ -96,17 +95,13 @@ def visualize(
     findings: list[Diagnostic] = []
     with errors():
         if graph:
-            if len(files) > 1 or not output:
-                raise typer.BadParameter("a graph is one schedule's, and a picture: name one file, and -o graph.svg")
-            _draw_graph(graph, loaded(files[0], param, max_ops), view.theme, output)
+            _draw_graph(graph, files, param, max_ops, view.theme, output or ())
             return
         outputs = formats_of(output or (), find_format, ".txt")
-        chosen = costs_of(cost, latency, costs)
-        scenes = []
+        chosen, scenes = costs_of(cost, latency, costs), []
         for file in files:
             schedule = loaded(file, param, max_ops)
-            share = schedule.ranks / schedule.stages if len(files) > 1 and costs is None else 1.0
-            own = chosen if share == 1.0 else share_of_model(chosen, schedule, share)
+            own = _own(chosen, schedule) if len(files) > 1 and costs is None else chosen
             scene, found = _scene(schedule, own, transport, placement, view)
             scenes.append(scene)
             findings += found
@@ -117,6 +112,12 @@ def visualize(
         write_all(outputs, scenes)
     if findings:
         raise typer.Exit(FINDINGS)
+
+
+def _own(costs: Costs, schedule: Schedule) -> Costs:
+    """The costs of a schedule's part of the model that all have in common."""
+    share = schedule.ranks / schedule.stages
+    return costs if share == 1.0 else share_of_model(costs, schedule, share)
 
 
 def _scene(
@@ -135,12 +136,16 @@ def _scene(
     return find_scene(simulate(schedule, costs, transport, placement), view), ()
 
 
-def _draw_graph(graph: Graph, schedule: Schedule, theme: Theme, output: Sequence[str]) -> None:
-    """The stage graph, or what operations need. Raises DrawError."""
+def _draw_graph(
+    graph: Graph, files: Sequence[str], param: Sequence[str] | None, max_ops: int, theme: Theme, output: Sequence[str]
+) -> None:
+    """The stage graph, or what operations need. Raises DrawError and PipeError."""
     from ..draw import draw_needs, draw_stages, find_graph_format
 
-    drawing = draw_stages(schedule, theme) if graph is Graph.STAGES else draw_needs(schedule, theme)
-    write_all(formats_of(output, find_graph_format, ".svg"), drawing)
+    if len(files) > 1 or not output:
+        raise typer.BadParameter("a graph is one schedule's, and a picture: name one file, and -o graph.svg")
+    outputs, schedule = formats_of(output, find_graph_format, ".svg"), loaded(files[0], param, max_ops)
+    write_all(outputs, draw_stages(schedule, theme) if graph is Graph.STAGES else draw_needs(schedule, theme))
 
 
 def _ranks(text: str | None) -> tuple[int, ...] | None:
@@ -151,7 +156,7 @@ def _ranks(text: str | None) -> tuple[int, ...] | None:
     for part in text.split(","):
         first, to, last = part.partition("-")
         try:
-            found += range(int(first), int(last if to else first) + 1)
+            found += islice(range(int(first), int(last if to else first) + 1), _MOST_RANKS)
         except ValueError:
             raise typer.BadParameter(f"{text!r}: write --ranks 0,4-7") from None
     return tuple(found)

@@ -18,7 +18,7 @@ __all__ = [
     "writes_transfers",
 ]
 
-MOST_BOXES = 20_000
+MOST_BOXES = 10_000
 """No picture shows more operations than these one by one."""
 _SMALL_SHARE = 0.05
 """Short operations that together take less than this share of the busy time may go without a label."""

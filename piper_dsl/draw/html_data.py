@@ -11,7 +11,7 @@ import numpy as np
 from ..ir.operations import TRANSFERS, Kind
 from .boxes import find_chunks, find_parts, kinds_present
 from .caption import SEPARATOR, costs_used, heading, shortened, title
-from .differences import difference_facts
+from .differences import Differences, difference_facts, find_differences
 from .origins import origin_lines
 from .palette import Paint, paint
 from .scene import Scene, find_scene
@@ -21,6 +21,7 @@ from .transfers import find_messages
 __all__ = ["theme_colours", "viewer_data"]
 
 _DIGITS = 9
+_LISTS = ("rows", "sites", "heads", "arrows", "critical", "moved", "changed")
 _Columns = dict[str, list[Any]]
 
 
@@ -57,18 +58,24 @@ def _all_of_the_time(scene: Scene) -> Scene:
 def _legend(scenes: Sequence[Scene]) -> list[dict[str, str]]:
     kinds = sorted({kind for scene in scenes for kind in kinds_present(scene)})
     theme = scenes[0].view.theme
-    return [{"fill": paint(kind, theme=theme).fill, "said": f"{kind.name} {kind.description}"} for kind in kinds]
+    entries = [{"fill": paint(kind, theme=theme).fill, "said": f"{kind.name} {kind.description}"} for kind in kinds]
+    if len(scenes) > 1:
+        entries.append({"fill": theme.alarm, "said": "outlined: in another order than in the first"})
+        entries.append({"fill": theme.changed, "said": "outlined: takes another time"})
+    return entries
 
 
 def _panel(scene: Scene, reference: Scene | None) -> dict[str, str]:
-    said = [*heading(scene), *costs_used(scene.timeline), *(difference_facts(scene, reference) if reference else ())]
+    said = [*(difference_facts(scene, reference) if reference else ()), *heading(scene), *costs_used(scene.timeline)]
     return {"title": title(scene.timeline), "facts": SEPARATOR.join(said)}
 
 
 def _join(scenes: Sequence[Scene]) -> dict[str, Any]:
     """The operations, rows and whatever names them, of all scenes."""
     columns: _Columns = {name: [] for name in _COLUMNS}
-    joined: dict[str, list[Any]] = {name: [] for name in ("rows", "sites", "heads", "arrows", "critical")}
+    joined: dict[str, list[Any]] = {
+        name: [] for name in ("rows", "sites", "heads", "arrows", "critical", "moved", "changed")
+    }
     paints: dict[Paint, int] = {}
     for panel, scene in enumerate(scenes):
         first, row, site = len(columns["row"]), len(joined["rows"]), len(joined["sites"])
@@ -79,6 +86,9 @@ def _join(scenes: Sequence[Scene]) -> dict[str, Any]:
         joined["heads"] += _heads(scene, row)
         joined["arrows"] += _messages(scene, place)
         joined["critical"] += [index for index in place[list(scene.timeline.critical_indices)].tolist() if index >= 0]
+        differences = find_differences(scene, scenes[0]) if panel else Differences()
+        joined["moved"] += place[list(differences.moved)].tolist()
+        joined["changed"] += place[list(differences.changed)].tolist()
         for name, column in _operations(scene, row, site, place, paints).items():
             columns[name] += column
     looks = [{"fill": look.fill, "ink": look.ink} for look in paints]

@@ -72,7 +72,7 @@ def find_scene(timeline: Timeline, view: View, heads: tuple[Head, ...] = (), fin
     """Raises :class:`DrawError` for a window that holds nothing and for ranks that do not exist."""
     last = max([timeline.makespan, *(head.time + head.duration for head in heads)])
     start, end = view.start or 0.0, last if view.end is None else min(view.end, last)
-    if end < start or (end == start and last > 0):
+    if not (start < end or start == last == 0.0):
         raise DrawError(
             f"there is nothing to draw from {start:g} to {view.end if view.end is not None else end:g}",
             f"choose a window within 0 to {last:g}",

@@ -36,7 +36,7 @@ def timeline_text(timeline: Timeline, width: int = WIDTH, view: View | None = No
     """The timeline in at most ``width`` columns (but no fewer than some 40), coloured; ``.plain`` is without colour.
 
     One lane a rank, and in it one line a stage; boxes to scale. What is too long for one line is cut into
-    windows of time; what would take more than 120 lines, or has more than 20,000 operations, shows busy
+    windows of time; what would take more than 120 lines, or has more than 10,000 operations, shows busy
     shares instead. Either is said. Of the view, only the window counts.
     """
     return scenes_text([find_scene(timeline, view or View())], width)

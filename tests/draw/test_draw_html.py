@@ -17,6 +17,7 @@ from drawn import scenes
 
 from piper_dsl.diagnostics import Source
 from piper_dsl.draw import View, find_scene, run_until_stuck
+from piper_dsl.draw.differences import find_differences
 from piper_dsl.draw.html import html_page
 from piper_dsl.draw.theme import DARK
 from piper_dsl.expand import expand
@@ -71,6 +72,8 @@ def test_several_timelines_are_numbered_on(make_timeline):
     assert [cause - count for cause in data["operations"]["cause"][count:] if cause >= 0] == [
         cause for cause in other.causes.tolist() if cause >= 0
     ]
+    assert len(data["moved"]) == len(find_differences(*scenes(other, one)).moved) > 0
+    assert all(index >= count for index in data["moved"])
     assert all((source < count) == (target < count) for source, target, *_ in data["arrows"])
 
 

@@ -152,6 +152,9 @@ def test_a_window_of_a_big_schedule_shows_single_operations(make_timeline, read_
     ("view", "message"),
     [
         ({"start": 40.0}, "there is nothing to draw from 40 to 33"),
+        ({"start": 33.0}, "there is nothing to draw from 33 to 33"),
+        ({"start": float("nan")}, "there is nothing to draw from nan to 33"),
+        ({"end": float("nan")}, "there is nothing to draw from 0 to nan"),
         ({"start": 5.0, "end": 5.0}, "there is nothing to draw from 5 to 5"),
         ({"start": 5.0, "end": 4.0}, "there is nothing to draw from 5 to 4"),
         ({"ranks": (0, 4)}, "there is no rank 4 to draw"),

@@ -88,7 +88,9 @@ function draw() {
   brush.rect(MARGIN, 0, state.width - MARGIN, height());
   brush.clip();
   if (state.path) outline(brush, data.critical, theme.path, 2);
-  if (state.selected >= 0) outline(brush, chain(state.selected), theme.alarm, 2.5);
+  outline(brush, data.moved, theme.alarm, 1.5);
+  outline(brush, data.changed, theme.changed, 1.5);
+  if (state.selected >= 0) outline(brush, chain(state.selected), theme.ink, 2.5);
   brush.restore();
   drawAxis();
 }
