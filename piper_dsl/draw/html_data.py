@@ -21,6 +21,7 @@ from .transfers import find_messages
 __all__ = ["theme_colours", "viewer_data"]
 
 _DIGITS = 9
+_COLUMNS = ("row", "part", "parts", "start", "end", "kind", "name", "label", "paint", "cause", "site", "transfer")
 _LISTS = ("rows", "sites", "heads", "arrows", "critical", "moved", "changed")
 _Columns = dict[str, list[Any]]
 
@@ -73,9 +74,7 @@ def _panel(scene: Scene, reference: Scene | None) -> dict[str, str]:
 def _join(scenes: Sequence[Scene]) -> dict[str, Any]:
     """The operations, rows and whatever names them, of all scenes."""
     columns: _Columns = {name: [] for name in _COLUMNS}
-    joined: dict[str, list[Any]] = {
-        name: [] for name in ("rows", "sites", "heads", "arrows", "critical", "moved", "changed")
-    }
+    joined: _Columns = {name: [] for name in _LISTS}
     paints: dict[Paint, int] = {}
     for panel, scene in enumerate(scenes):
         first, row, site = len(columns["row"]), len(joined["rows"]), len(joined["sites"])
@@ -94,9 +93,6 @@ def _join(scenes: Sequence[Scene]) -> dict[str, Any]:
     looks = [{"fill": look.fill, "ink": look.ink} for look in paints]
     most = max((held for row in joined["rows"] for held in row["held"]), default=1.0)
     return {**joined, "operations": columns, "paints": looks, "most": most}
-
-
-_COLUMNS = ("row", "part", "parts", "start", "end", "kind", "name", "label", "paint", "cause", "site", "transfer")
 
 
 def _operations(scene: Scene, row: int, site: int, place: np.ndarray, paints: dict[Paint, int]) -> _Columns:

@@ -38,7 +38,7 @@ def _shapes(scenes: Sequence[Scene], frame: Frame) -> Iterator[Shape | Arrow]:
     floor = panels[-1].floor(len(scenes[-1].ranks))
     for index, (scene, panel) in enumerate(zip(scenes, panels, strict=True)):
         for shape in panel_shapes(scene, panel, scenes[0] if index else None):
-            yield shape.within(f"{index}: ") if index else shape
+            yield shape.within(f"panel {index} ") if index else shape
     yield from _axis(scenes[0], frame, max(scene.end for scene in scenes), floor - frame.gap - 2.0)
     yield from legend_shapes(scenes, frame, floor - frame.gap - 24.0)
 

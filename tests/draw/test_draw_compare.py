@@ -26,7 +26,10 @@ def test_the_same_differs_in_nothing(make_timeline):
 def test_another_order_is_marked(make_timeline, read_nodes):
     one, other = make_timeline(ONE), make_timeline(OTHER)
     nodes = read_nodes(dot_source(one, other))
-    assert [name for name in nodes if "moved" in name and "#" in name] == ["1: moved 0B1 #2", "1: moved 0B0 #3"]
+    assert [name for name in nodes if "moved" in name and "#" in name] == [
+        "panel 1 moved 0B1 #2",
+        "panel 1 moved 0B0 #3",
+    ]
     assert "swatch moved 0" in nodes
     assert "swatch changed 0" not in nodes
 
@@ -39,21 +42,21 @@ def test_another_duration_is_marked(make_timeline, read_nodes):
     one, other = scenes(predicted, measured)
     assert find_differences(other, one).changed == (2,)
     nodes = read_nodes(dot_source(predicted, measured))
-    assert f"1: slower or faster {predicted.schedule.operation(2)} #2" in nodes
+    assert f"panel 1 slower or faster {predicted.schedule.operation(2)} #2" in nodes
 
 
 def test_all_have_one_scale_and_stand_below_each_other(make_timeline, read_nodes):
     short, long = make_timeline("zb_h1", p=4, m=8), make_timeline("gpipe", Costs(B=3), p=4, m=8)
     nodes = read_nodes(dot_source(short, long))
     unit = nodes["lane 0"].width / long.makespan
-    for prefix, timeline in (("", short), ("1: ", long)):
+    for prefix, timeline in (("", short), ("panel 1 ", long)):
         for index in range(len(timeline.schedule)):
             node = nodes[f"{prefix}{timeline.schedule.operation(index)} #{index}"]
             if timeline.end[index] > timeline.start[index]:
                 assert node.left == pytest.approx(timeline.start[index] * unit, abs=0.02)
-    assert nodes["lane 3"].bottom > nodes["1: title"].top
-    assert nodes["1: title"].bottom > nodes["1: lane 0"].top
-    facts = nodes["1: fact 1"].attributes["label"]
+    assert nodes["lane 3"].bottom > nodes["panel 1 title"].top
+    assert nodes["panel 1 title"].bottom > nodes["panel 1 lane 0"].top
+    facts = nodes["panel 1 fact 1"].attributes["label"]
     assert facts.startswith(f"makespan {long.makespan - short.makespan:+g} (")
 
 
@@ -75,3 +78,13 @@ def test_a_file_of_two(make_timeline, tmp_path):
     svg = (tmp_path / "both.svg").read_text(encoding="utf-8")
     assert "1F1B" in svg
     assert "GPipe" in svg
+
+
+def test_arrows_stay_within_their_timeline(make_timeline, read_nodes):
+    dot = dot_source(make_timeline("1f1b", p=2, m=2), make_timeline("gpipe", p=2, m=2), transfers=True)
+    nodes = read_nodes(dot)
+    ends = [line.split(" [")[0].strip().split(" -> ") for line in dot.splitlines() if " -> " in line]
+    assert len(ends) == 8
+    for source, target in ends:
+        assert {source.strip('"'), target.strip('"')} <= set(nodes)
+        assert ("panel 1" in source) == ("panel 1" in target)

@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from drawn import dot_source
 
-from piper_dsl.draw import DrawError, draw, timeline_text
+from piper_dsl.draw import FORMATS, DrawError, View, draw, timeline_text
 from piper_dsl.draw.program import find_program, render
+from piper_dsl.simulate import Costs
 
 DOT = "graph { a }"
 
@@ -61,6 +62,18 @@ def test_the_same_bytes_again(timeline, tmp_path):
     for name in ("a.svg", "b.svg"):
         draw(timeline, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+EVERYTHING = View(transfers=True, critical_path=True, memory=True)
+
+
+@pytest.mark.parametrize("ending", [ending for ending in FORMATS if ending != ".pdf"])
+def test_every_format_of_timelines_with_little_in_them(make_timeline, empty_timeline, tmp_path, ending):
+    still = make_timeline("1f1b", Costs(F=0, B=0), p=2, m=2)
+    lone = make_timeline("ranks 1\nmicrobatches 1\nrank 0 { F[0] }\n")
+    for number, timeline in enumerate([still, empty_timeline, lone, [lone, empty_timeline, still]]):
+        draw(timeline, tmp_path / f"{number}{ending}", EVERYTHING)
+        assert (tmp_path / f"{number}{ending}").stat().st_size > 100
 
 
 def test_missing_folders_are_made_and_case_does_not_matter(timeline, tmp_path):
