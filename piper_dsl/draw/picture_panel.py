@@ -37,8 +37,8 @@ def panel_shapes(scene: Scene, frame: Frame, reference: Scene | None) -> Iterato
         return
     yield from box_shapes(scene, frame)
     yield from head_shapes(scene, frame)
-    yield from path_shapes(scene, frame) if scene.view.critical_path else ()
     yield from difference_shapes(scene, frame, reference) if reference else ()
+    yield from path_shapes(scene, frame) if scene.view.critical_path else ()
     yield from arrow_shapes(scene, frame) if scene.view.transfers else ()
 
 
