@@ -81,14 +81,14 @@ def check(
         raise typer.BadParameter(str(error)) from None
     _report(file, schedule, findings, format)
     if draw and schedule:
-        _draw(schedule, draw)
+        _draw(schedule, findings, transport, draw)
     if findings:
         raise typer.Exit(FINDINGS)
 
 
-def _draw(schedule: Schedule, path: str) -> None:
-    """The circle in which ranks wait, if they do."""
-    from ..draw import draw_cycle, find_cycle, find_graph_format, run_until_stuck
+def _draw(schedule: Schedule, findings: tuple[Diagnostic, ...], transport: str, path: str) -> None:
+    """The circle in which ranks or their transfers wait, if they do."""
+    from ..draw import draw_cycle, draw_transfer_cycle, find_cycle, find_graph_format, run_until_stuck
     from ..ir.costs import Costs
 
     with errors():
@@ -96,6 +96,8 @@ def _draw(schedule: Schedule, path: str) -> None:
         _, heads = run_until_stuck(schedule, Costs())
         if find_cycle(schedule, heads):
             write_all(outputs, draw_cycle(schedule, heads))
+        elif any(finding.code == "P501" for finding in findings):
+            write_all(outputs, draw_transfer_cycle(schedule, transport))
         else:
             console(errors=True).print("nothing to draw: no ranks wait in a circle")
 

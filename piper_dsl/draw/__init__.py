@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .stuck import Head, run_until_stuck
     from .text import scenes_text, timeline_text
     from .theme import THEMES, Theme
+    from .transfer_cycle import draw_transfer_cycle
     from .view import View
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "draw_needs",
     "draw_scenes",
     "draw_stages",
+    "draw_transfer_cycle",
     "find_cycle",
     "find_format",
     "find_graph_format",
@@ -58,6 +60,7 @@ _MODULES = {
     "stuck": ("Head", "run_until_stuck"),
     "text": ("scenes_text", "timeline_text"),
     "theme": ("THEMES", "Theme"),
+    "transfer_cycle": ("draw_transfer_cycle",),
     "view": ("View",),
 }
 """Where the names come from that are loaded when they are first asked for."""

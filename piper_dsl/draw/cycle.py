@@ -13,6 +13,7 @@ from .palette import paint
 from .shapes import Arrow, Shape, rectangle, words
 from .stuck import Head
 from .theme import LIGHT, Theme
+from .waits import waits_for
 
 __all__ = ["Wait", "draw_cycle", "find_cycle"]
 
@@ -85,8 +86,8 @@ def _shapes(schedule: Schedule, cycle: Sequence[Wait], rows: Sequence[_Row], the
         boxes.update({row[column]: box for column, box in own.items()})
         yield from own.values()
         waiting = [own[column] for column in sorted(own) if column]
-        yield from (_back(behind, before, theme) for before, behind in pairwise(waiting))
-    yield from (_across(boxes[wait.head.index], boxes[wait.needed], theme) for wait in cycle)
+        yield from (waits_for(behind, before, theme) for before, behind in pairwise(waiting))
+    yield from (waits_for(boxes[wait.head.index], boxes[wait.needed], theme) for wait in cycle)
 
 
 def _box(schedule: Schedule, head: Head, column: int, index: int, y: float, theme: Theme) -> Shape:
@@ -102,24 +103,3 @@ def _box(schedule: Schedule, head: Head, column: int, index: int, y: float, them
     elif index == head.index:
         look |= {"color": theme.alarm, "style": "filled,dashed", "penwidth": "1.6", "tooltip": head.reason}
     return rectangle(f"{operation} #{index}", left, bottom, _BOX, _TALL, label=str(operation), **look)
-
-
-def _look(theme: Theme) -> dict[str, str]:
-    return {"color": theme.alarm, "penwidth": "1.3", "arrowsize": "0.6"}
-
-
-def _back(behind: Shape, before: Shape, theme: Theme) -> Arrow:
-    """An operation waits for the one before it on its rank."""
-    ends = (behind.x - behind.width / 2, behind.y), (before.x + before.width / 2, before.y)
-    return Arrow(behind.name, before.name, *ends, _look(theme))
-
-
-def _across(stuck: Shape, needed: Shape, theme: Theme) -> Arrow:
-    """The stuck operation waits for one of another rank, or of its own."""
-    if stuck.y == needed.y:
-        ends = (stuck.x, stuck.y + stuck.height / 2), (needed.x, needed.y + needed.height / 2)
-        return Arrow(stuck.name, needed.name, *ends, _look(theme), bend=_TALL)
-    down = 1 if stuck.y > needed.y else -1
-    shift = _BOX / 5 * down  # the ways down and up leave and reach a box at different places
-    tail = (stuck.x + shift, stuck.y - down * stuck.height / 2)
-    return Arrow(stuck.name, needed.name, tail, (needed.x + shift, needed.y + down * needed.height / 2), _look(theme))

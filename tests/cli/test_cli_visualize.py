@@ -11,6 +11,13 @@ from piper_dsl.cli.main import app
 
 STUCK = "ranks 2 microbatches 2\nrank 0: F0 B0 F1 B1\nrank 1: F0 F1 B0 B1\n"
 
+CROSSED = """
+ranks 2
+microbatches 2
+rank 0 { F[0] SEND_F[0]@0 F[1] RECV_B[0]@0 SEND_F[1]@0 B[0] RECV_B[1]@0 B[1] }
+rank 1 { RECV_F[0]@1 F[0] RECV_F[1]@1 B[0] SEND_B[0]@1 F[1] B[1] SEND_B[1]@1 }
+"""
+
 
 def _invoke(*arguments: str) -> Result:
     result = CliRunner().invoke(app, ["visualize", *arguments])
@@ -102,6 +109,10 @@ def test_check_draws_the_circle_of_a_deadlock(folder: Path) -> None:
     result = CliRunner().invoke(app, ["check", "stuck.pipe", "--draw", "cycle.svg"])
     assert (result.exit_code, result.stdout) == (1, "wrote cycle.svg\n")
     assert "<title>0B0" in (folder / "cycle.svg").read_text()
+    (folder / "crossed.pipe").write_text(CROSSED)
+    result = CliRunner().invoke(app, ["check", "crossed.pipe", "--transport", "blocking", "--draw", "-.dot"])
+    assert result.exit_code == 1
+    assert "transfers wait for each other on transport blocking" in result.stdout
     result = CliRunner().invoke(app, ["check", "1f1b", "--draw", "none.svg"])
     assert result.exit_code == 0
     assert result.stderr == "nothing to draw: no ranks wait in a circle\n"

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 
 from piper_dsl.check import check
 from piper_dsl.diagnostics import Source
-from piper_dsl.draw import DrawError, draw_cycle, draw_needs, draw_stages, find_cycle, run_until_stuck
+from piper_dsl.draw import (
+    DrawError,
+    draw_cycle,
+    draw_needs,
+    draw_stages,
+    draw_transfer_cycle,
+    find_cycle,
+    run_until_stuck,
+)
 from piper_dsl.draw.program import render
 from piper_dsl.expand import expand
 from piper_dsl.library import load
@@ -124,6 +133,43 @@ def test_without_a_circle_there_is_nothing_to_draw():
     schedule = load("1f1b", {"p": 2, "m": 2})
     with pytest.raises(DrawError, match="no circle of waiting ranks"):
         draw_cycle(schedule, run_until_stuck(schedule, Costs())[1])
+
+
+FULL = """
+schedule "full"
+ranks 2
+microbatches 4
+rank 0 { for i in 0:4 { F[i] SEND_F[i]@0 } for i in 0:4 { RECV_B[i]@0 B[i] } }
+rank 1 { for i in 0:4 { RECV_F[i]@1 F[i] B[i] SEND_B[i]@1 } }
+"""
+CROSSED = """
+schedule "crossed"
+ranks 2
+microbatches 2
+rank 0 { F[0] SEND_F[0]@0 F[1] RECV_B[0]@0 SEND_F[1]@0 B[0] RECV_B[1]@0 B[1] }
+rank 1 { RECV_F[0]@1 F[0] RECV_F[1]@1 B[0] SEND_B[0]@1 F[1] B[1] SEND_B[1]@1 }
+"""
+
+
+@pytest.mark.parametrize("transport", ["blocking", "capacity=1"])
+def test_transfers_that_wait_for_each_other(read_nodes, transport):
+    """The arrows are those of the finding's note; the two ends of a meeting transfer are joined."""
+    schedule = make_schedule(CROSSED if transport == "blocking" else FULL)
+    (finding,) = check(schedule, transport)
+    route = finding.notes[0].removeprefix("cycle: ").split(" → ")
+    drawn = edges(draw_transfer_cycle(schedule, transport))
+    arrows = [(a.split(" #")[0], b.split(" #")[0]) for a, b, look in drawn if "dashed" not in look]
+    assert len(arrows) == len(route) - 1
+    for (one, other), (node, awaited) in zip(arrows, pairwise(route), strict=True):
+        assert one in node.split(" = ")
+        assert other in awaited.split(" = ")
+    joined = [{a.split(" #")[0], b.split(" #")[0]} for a, b, look in drawn if "dashed" in look]
+    assert joined == [set(node.split(" = ")) for node in route[:-1] if " = " in node]
+
+
+def test_transfers_that_complete_have_no_circle():
+    with pytest.raises(DrawError, match="the transfers complete on buffered"):
+        draw_transfer_cycle(make_schedule(CROSSED), "buffered")
 
 
 @given(schedules(max_ranks=3, max_microbatches=2, overlap=False).flatmap(mutations))

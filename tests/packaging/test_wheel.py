@@ -35,6 +35,8 @@ def test_it_contains_the_grammar_and_every_schedule(wheel: Path) -> None:
     assert {f"piper_dsl/schedules/{path.name}" for path in (ROOT / "schedules").glob("*.pipe")} <= names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "piper_dsl").rglob("*.py")}
     assert modules <= names
+    viewer = {str(path.relative_to(ROOT)) for path in (ROOT / "piper_dsl" / "draw" / "viewer").iterdir()}
+    assert viewer <= names
 
 
 def test_it_works_installed_elsewhere(wheel: Path, tmp_path: Path) -> None:
@@ -54,3 +56,4 @@ def test_it_works_installed_elsewhere(wheel: Path, tmp_path: Path) -> None:
     report = json.loads(run("-m", "piper_dsl", "check", "1f1b", "-p", "p=2", "-p", "m=4", "--format", "json"))
     assert report["ok"] is True
     assert report["schedule"]["operations"] == 18
+    assert "const data" in run("-m", "piper_dsl", "visualize", "1f1b", "-o", "-.html")
