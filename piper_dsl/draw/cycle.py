@@ -60,8 +60,8 @@ def draw_cycle(schedule: Schedule, heads: Sequence[Head], theme: Theme = LIGHT) 
         raise DrawError("there is no circle of waiting ranks to draw", "draw the timeline with `piper-dsl visualize`")
     # What the one before waits for stands on the rank of the next.
     rows = [_row(schedule, wait.head, cycle[index - 1].needed) for index, wait in enumerate(cycle)]
-    width = (max(max(row) for row in rows) + 1) * _COLUMN
-    return draw_shapes(_shapes(schedule, cycle, rows, theme), theme, _FONT, width)
+    extent = max((max(max(row) for row in rows) + 1) * _COLUMN, len(rows) * _ROW)
+    return draw_shapes(_shapes(schedule, cycle, rows, theme), theme, _FONT, extent)
 
 
 def _row(schedule: Schedule, head: Head, needed: int) -> _Row:

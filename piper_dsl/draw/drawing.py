@@ -23,18 +23,18 @@ _HEAD = 3.5
 
 @dataclass(frozen=True)
 class Drawing:
-    """DOT, and how wide what it draws is about to be, in points."""
+    """DOT, and how wide or tall what it draws is about to be, whichever is more, in points."""
 
     source: str
-    width: float
+    extent: float
 
     @property
     def dpi(self) -> int:
-        """Pixels per inch for a bitmap: sharp, but of no more than 16,000 pixels."""
-        return min(_SHARP, int(_MOST_PIXELS * _POINTS_PER_INCH / (self.width + 100.0)))
+        """Pixels per inch for a bitmap: sharp, but of no more than 16,000 pixels either way."""
+        return min(_SHARP, int(_MOST_PIXELS * _POINTS_PER_INCH / (self.extent + 100.0)))
 
 
-def draw_shapes(shapes: Iterable[Shape | Arrow], theme: Theme, font: float, width: float) -> Drawing:
+def draw_shapes(shapes: Iterable[Shape | Arrow], theme: Theme, font: float, extent: float) -> Drawing:
     """Shapes and arrows as DOT, the same bytes on every run; ``font`` is the size of what says none.
 
     ``pos`` is in points; ``width`` and ``height`` of a node are in inches, as DOT has it.
@@ -66,7 +66,7 @@ def draw_shapes(shapes: Iterable[Shape | Arrow], theme: Theme, font: float, widt
     )
     for shape in shapes:
         _connect(graph, shape) if isinstance(shape, Arrow) else _add(graph, shape)
-    return Drawing(str(graph.source), width)
+    return Drawing(str(graph.source), extent)
 
 
 def _add(graph: graphviz.Digraph, shape: Shape) -> None:

@@ -34,7 +34,8 @@ def draw_stages(schedule: Schedule, theme: Theme = LIGHT) -> Drawing:
     if schedule.stages > _MOST_STAGES:
         raise DrawError(f"{schedule.stages} stages are too many to draw", f"choose at most {_MOST_STAGES}")
     column = _depths(schedule)
-    return draw_shapes(_stage_shapes(schedule, column, theme), theme, _FONT, (max(column) + 1) * _ACROSS)
+    extent = max((max(column) + 1) * _ACROSS, max(map(column.count, column)) * _DOWN)
+    return draw_shapes(_stage_shapes(schedule, column, theme), theme, _FONT, extent)
 
 
 def _depths(schedule: Schedule) -> list[int]:
@@ -89,8 +90,8 @@ def draw_needs(schedule: Schedule, theme: Theme = LIGHT) -> Drawing:
     if len(run.order) < len(slots):
         raise DrawError("the operations wait in a circle", "draw it with `piper-dsl check FILE --draw cycle.svg`")
     column = run.start.astype(int)[schedule.slot]
-    width = (int(column.max(initial=0)) + 1) * _COLUMN
-    return draw_shapes(_need_shapes(schedule, column, theme), theme, _FONT, width)
+    extent = max((int(column.max(initial=0)) + 1) * _COLUMN, schedule.ranks * _ROW)
+    return draw_shapes(_need_shapes(schedule, column, theme), theme, _FONT, extent)
 
 
 def _need_shapes(schedule: Schedule, column: np.ndarray, theme: Theme) -> Iterator[Shape | Arrow]:

@@ -29,13 +29,14 @@ def draw_picture(scenes: Sequence[Scene]) -> Drawing:
     at x = 0.
     """
     frame = find_frame(scenes)
-    return draw_shapes(_shapes(scenes, frame), scenes[0].view.theme, frame.font, frame.width)
-
-
-def _shapes(scenes: Sequence[Scene], frame: Frame) -> Iterator[Shape | Arrow]:
-    """All elements, those behind first."""
     panels = list(_panels(scenes, frame))
     floor = panels[-1].floor(len(scenes[-1].ranks))
+    shapes = _shapes(scenes, frame, panels, floor)
+    return draw_shapes(shapes, scenes[0].view.theme, frame.font, max(frame.width, -floor))
+
+
+def _shapes(scenes: Sequence[Scene], frame: Frame, panels: Sequence[Frame], floor: float) -> Iterator[Shape | Arrow]:
+    """All elements, those behind first; ``floor`` is the lower edge of the last lane."""
     for index, (scene, panel) in enumerate(zip(scenes, panels, strict=True)):
         for shape in panel_shapes(scene, panel, scenes[0] if index else None):
             yield shape.within(f"panel {index} ") if index else shape

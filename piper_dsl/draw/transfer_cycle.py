@@ -41,8 +41,8 @@ def draw_transfer_cycle(schedule: Schedule, transport: str, theme: Theme = LIGHT
     if not cycle:
         raise DrawError(f"the transfers complete on {transport}", "draw the timeline with `piper-dsl visualize`")
     boxes = _boxes(schedule, cycle, theme)
-    width = max(box.x for box in boxes.values()) + _BOX
-    return draw_shapes(_shapes(schedule, transport, cycle, boxes, theme), theme, _FONT, width)
+    extent = max(max(box.x, -box.y) for box in boxes.values()) + _BOX
+    return draw_shapes(_shapes(schedule, transport, cycle, boxes, theme), theme, _FONT, extent)
 
 
 def _operation_of(written: Written, step: int) -> int:

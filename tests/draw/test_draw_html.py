@@ -88,8 +88,9 @@ def test_no_text_can_leave_its_place(make_timeline):
 # --- in a browser --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Closed at the end of the module: while it is open, an event loop runs in this thread."""
     playwright = pytest.importorskip("playwright.sync_api")
     if not CHROMIUM:
         pytest.skip("there is no chromium")

@@ -94,6 +94,7 @@ def test_a_big_schedule_is_aggregated(make_timeline):
 
 def test_bitmaps_stay_within_bounds(make_timeline):
     assert find_dpi(make_timeline("1f1b", p=4, m=8)) == 192
+    assert 72 <= find_dpi(make_timeline("gpipe", p=1000, m=1)) < 90
     wide = make_timeline("1f1b", p=2, m=350)
     dpi = find_dpi(wide)
     assert 72 <= dpi < 192
