@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..ir.operations import COMPUTE, Operation
+import numpy as np
+
+from ..ir.operations import COMPUTE
 from .scene import Scene
 
 __all__ = ["Differences", "difference_facts", "find_differences"]
@@ -24,10 +25,15 @@ class Differences:
 
 
 @dataclass(frozen=True)
-class _Place:
-    rank: int
-    behind: Operation | None
-    duration: float
+class _Places:
+    """Every operation on a microbatch as arrays, rank by rank in order: its place in the schedule, its key, its rank,
+    the key of the one before it on its rank (-1 for none), and how long it takes."""
+
+    index: np.ndarray
+    key: np.ndarray
+    rank: np.ndarray
+    behind: np.ndarray
+    duration: np.ndarray
 
 
 def comparable(scene: Scene, reference: Scene) -> bool:
@@ -37,34 +43,30 @@ def comparable(scene: Scene, reference: Scene) -> bool:
 
 
 def find_differences(scene: Scene, reference: Scene) -> Differences:
-    """What differs among the operations shown, nothing where the sizes differ. Linear in the operations."""
+    """What differs among the operations shown, nothing where the sizes differ. Linear but for sorting."""
     if not comparable(scene, reference):
         return Differences()
-    places = {reference.schedule.operation(index): place for index, place in _places(reference)}
-    shown = set(scene.shown.tolist())
-    moved, changed = [], []
-    for index, place in _places(scene):
-        was = places.get(scene.schedule.operation(index))
-        if index not in shown:
-            continue
-        if was is None or (was.rank, was.behind) != (place.rank, place.behind):
-            moved.append(index)
-        elif abs(place.duration - was.duration) > _NOTABLE * was.duration:
-            changed.append(index)
-    return Differences(tuple(moved), tuple(changed))
+    own, other = _places(scene), _places(reference)
+    order = np.argsort(other.key, kind="stable")
+    if not len(order):
+        return Differences(moved=tuple(np.intersect1d(own.index, scene.shown).tolist()))
+    at = order[np.minimum(np.searchsorted(other.key[order], own.key), len(order) - 1)]
+    same = (other.key[at] == own.key) & (other.rank[at] == own.rank) & (other.behind[at] == own.behind)
+    longer = np.abs(own.duration - other.duration[at]) > _NOTABLE * other.duration[at]
+    shown = np.isin(own.index, scene.shown)
+    return Differences(tuple(own.index[shown & ~same].tolist()), tuple(own.index[shown & same & longer].tolist()))
 
 
-def _places(scene: Scene) -> Iterator[tuple[int, _Place]]:
-    """Where every operation on a microbatch runs, rank by rank in order."""
+def _places(scene: Scene) -> _Places:
     timeline, schedule = scene.timeline, scene.schedule
-    duration = (timeline.end - timeline.start).tolist()
-    for rank in range(schedule.ranks):
-        behind: Operation | None = None
-        for index in range(int(schedule.offsets[rank]), int(schedule.offsets[rank + 1])):
-            operation = schedule.operation(index)
-            if operation.kind in COMPUTE:
-                yield index, _Place(rank, behind, duration[index])
-                behind = operation
+    index = np.flatnonzero(np.isin(schedule.kind, COMPUTE))
+    stage, rank = schedule.stage[index].astype(np.int64), schedule.rank[index]
+    key = (
+        schedule.kind[index].astype(np.int64) * schedule.stages + stage
+    ) * schedule.microbatches + schedule.microbatch[index]
+    first = np.diff(rank, prepend=-1) != 0
+    behind = np.where(first, -1, np.roll(key, 1))
+    return _Places(index, key, rank, behind, (timeline.end - timeline.start)[index])
 
 
 def difference_facts(scene: Scene, reference: Scene) -> list[str]:

@@ -91,7 +91,7 @@ def _join(scenes: Sequence[Scene]) -> dict[str, Any]:
         for name, column in _operations(scene, row, site, place, paints).items():
             columns[name] += column
     looks = [{"fill": look.fill, "ink": look.ink} for look in paints]
-    most = max((held for row in joined["rows"] for held in row["held"]), default=1.0)
+    most = max((held for row in joined["rows"] for held in row["held"]), default=0.0) or 1.0
     return {**joined, "operations": columns, "paints": looks, "most": most}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -86,10 +87,10 @@ def _before_own_needs(schedule: Schedule, needs: Needs) -> list[list[int]]:
     needing = np.repeat(schedule.slot, np.diff(needs.offsets))
     same_rank = schedule.rank[schedule.slots.first[needing]] == schedule.rank[needs.sources]
     never = np.unique(needing[same_rank & (schedule.slot[needs.sources] >= needing)])
-    return [
-        row[: np.searchsorted(row, never[np.isin(never, row)][0])] if np.isin(never, row).any() else row
-        for row in schedule.slots.rows()
-    ]
+    ranks = schedule.rank[schedule.slots.first[never]]
+    first = dict(zip(ranks[::-1].tolist(), never[::-1].tolist(), strict=True))
+    bounds = pairwise(schedule.slots.offsets.tolist())
+    return [list(range(start, first.get(rank, end))) for rank, (start, end) in enumerate(bounds)]
 
 
 def _head(

@@ -50,10 +50,8 @@ def trace_json(scenes: Sequence[Scene]) -> str:
 
 def _events(scene: Scene, first: int, process: int) -> Iterator[Event]:
     """``first`` is a number from which on the flows of this scene have numbers of their own."""
-    threads = _threads(scene)
-    yield from _names(
-        scene, process, set(zip(scene.schedule.rank[scene.shown].tolist(), threads.values(), strict=True))
-    )
+    threads, ranks = _threads(scene), scene.schedule.rank.tolist()
+    yield from _names(scene, process, {(ranks[index], thread) for index, thread in threads.items()})
     yield from _slices(scene, process, threads)
     yield from _flows(scene, process, threads, first)
     yield from _counters(scene, process)
@@ -61,11 +59,11 @@ def _events(scene: Scene, first: int, process: int) -> Iterator[Event]:
 
 def _threads(scene: Scene) -> dict[int, int]:
     """The thread of every operation shown."""
-    part, kind = find_parts(scene.schedule)[0], scene.schedule.kind
+    part, schedule = find_parts(scene.schedule)[0], scene.schedule
     threads = {index: _OPERATIONS + int(part[index]) for index in scene.shown.tolist()}
-    for rank in scene.ranks:
-        own = scene.shown[(scene.schedule.rank[scene.shown] == rank) & np.isin(kind[scene.shown], TRANSFERS)]
-        threads.update(_side_by_side(scene, own))
+    transfers = scene.shown[np.isin(schedule.kind[scene.shown], TRANSFERS)]
+    for rank in np.unique(schedule.rank[transfers]).tolist():
+        threads.update(_side_by_side(scene, transfers[schedule.rank[transfers] == rank]))
     return threads
 
 

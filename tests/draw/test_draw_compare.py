@@ -9,7 +9,7 @@ import pytest
 from drawn import dot_source, scenes
 
 from piper_dsl.draw import draw, scenes_text
-from piper_dsl.draw.differences import difference_facts, find_differences
+from piper_dsl.draw.differences import Differences, difference_facts, find_differences
 from piper_dsl.simulate import Costs
 
 ONE = "ranks 1\nmicrobatches 2\nrank 0: F0 F1 B0 B1\n"
@@ -88,3 +88,15 @@ def test_arrows_stay_within_their_timeline(make_timeline, read_nodes):
     for source, target in ends:
         assert {source.strip('"'), target.strip('"')} <= set(nodes)
         assert ("panel 1" in source) == ("panel 1" in target)
+
+
+def test_many_stages_and_microbatches_keep_their_keys_apart(make_timeline):
+    one, other = scenes(make_timeline("1f1b", p=200, m=300), make_timeline("1f1b", p=200, m=300))
+    assert find_differences(one, other) == Differences()
+    gpipe = scenes(make_timeline("gpipe", p=200, m=300))[0]
+    last = gpipe.schedule.rank == 199
+    moved = set(find_differences(gpipe, one).moved)
+    assert moved & set(np.flatnonzero(last).tolist())
+    assert not moved & set(
+        np.flatnonzero(~last & (gpipe.schedule.kind == 0) & (gpipe.schedule.microbatch < 1)).tolist()
+    )
