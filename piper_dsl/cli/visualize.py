@@ -95,7 +95,9 @@ def visualize(
     findings: list[Diagnostic] = []
     with errors():
         if graph:
-            _draw_graph(graph, files, param, max_ops, view.theme, output or ())
+            if len(files) > 1 or not output:
+                raise typer.BadParameter("a graph is one schedule's, and a picture: name one file, and -o graph.svg")
+            _draw_graph(graph, loaded(files[0], param, max_ops), transport, view.theme, output)
             return
         outputs = formats_of(output or (), find_format, ".txt")
         chosen, scenes = costs_of(cost, latency, costs), []
@@ -136,16 +138,16 @@ def _scene(
     return find_scene(simulate(schedule, costs, transport, placement), view), ()
 
 
-def _draw_graph(
-    graph: Graph, files: Sequence[str], param: Sequence[str] | None, max_ops: int, theme: Theme, output: Sequence[str]
-) -> None:
-    """The stage graph, or what operations need. Raises DrawError and PipeError."""
+def _draw_graph(graph: Graph, schedule: Schedule, transport: str, theme: Theme, output: Sequence[str]) -> None:
+    """The stage graph, or what operations need. Raises DrawError, and Exit after findings are printed."""
+    from ..check import check
     from ..draw import draw_needs, draw_stages, find_graph_format
 
-    if len(files) > 1 or not output:
-        raise typer.BadParameter("a graph is one schedule's, and a picture: name one file, and -o graph.svg")
-    outputs, schedule = formats_of(output, find_graph_format, ".svg"), loaded(files[0], param, max_ops)
+    outputs, findings = formats_of(output, find_graph_format, ".svg"), check(schedule, transport)
+    print_findings(findings)
     write_all(outputs, draw_stages(schedule, theme) if graph is Graph.STAGES else draw_needs(schedule, theme))
+    if findings:
+        raise typer.Exit(FINDINGS)
 
 
 def _ranks(text: str | None) -> tuple[int, ...] | None:

@@ -102,6 +102,10 @@ def test_graphs() -> None:
         result = _invoke(*arguments, "--graph", "stages")
         assert result.exit_code == 2
         assert "-o graph.svg" in result.stderr
+    stuck = _invoke("stuck.pipe", "--graph", "stages", "-o", "stages.dot")
+    assert (stuck.exit_code, stuck.stdout) == (1, "wrote stages.dot\n")
+    assert "error[P301]" in stuck.stderr
+    assert "the operations wait in a circle" in _invoke("stuck.pipe", "--graph", "needs", "-o", "needs.dot").stderr
     assert "end it in .svg, .png, .pdf, .dot\n" in _invoke("1f1b", "--graph", "stages", "-o", "x.txt").stderr
 
 
