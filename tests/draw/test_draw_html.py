@@ -246,7 +246,11 @@ def test_what_is_stuck_says_so(open_page):
 
 def test_a_big_schedule_opens(make_timeline, open_page):
     timeline = make_timeline("interleaved_1f1b", p=16, m=512, v=4)
-    page = open_page(html_page(scenes(timeline)))
+    page = open_page(html_page(scenes(timeline, transfers=True)))
+    assert page.locator("#note").inner_text() == "64512 transfers are too many to draw: zoom in"
     page.focus("#lanes")
     page.keyboard.press("ArrowRight")
     assert page.locator("#reasons").inner_text().startswith("0F0: forward on rank 0")
+    for _ in range(7):
+        page.keyboard.press("+")
+    assert page.locator("#note").inner_text() == ""

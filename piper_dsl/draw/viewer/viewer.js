@@ -10,7 +10,7 @@ const { operations, rows, panels, theme } = data;
 const element = (id) => document.getElementById(id);
 const lanes = element("lanes"), axis = element("axis"), tip = element("tip"), reasons = element("reasons");
 const MARGIN = 76, HEADING = 44, LANE = 26, GAP = 6, MEMORY = 18, MARK = 2, AXIS = 26;
-const MOST_ARROWS = 4000, MOST_REASONS = 60, LEAST_LABEL = 6.5;
+const MOST_ARROWS = 2000, MOST_REASONS = 60, LEAST_LABEL = 6.5;
 
 const state = { from: data.from, to: data.to, selected: -1, width: 0, transfers: data.transfers, path: data.path,
   memory: data.memory };
@@ -82,6 +82,7 @@ function draw() {
   lanes.dataset.window = `${state.from} ${state.to}`;
   drawGrid(brush);
   rows.forEach((_, row) => drawRow(brush, row));
+  element("note").textContent = "";
   if (state.transfers) drawTransfers(brush);
   brush.save();
   brush.beginPath();
@@ -190,10 +191,9 @@ function drawMemory(brush, row) {
 function drawTransfers(brush) {
   brush.strokeStyle = theme.arrow;
   brush.fillStyle = theme.arrow;
-  data.arrows
-    .filter(([, , leaves, arrives]) => leaves >= state.from && arrives <= state.to)
-    .slice(0, MOST_ARROWS)
-    .forEach((message) => arrow(brush, ...message));
+  const shown = data.arrows.filter(([, , leaves, arrives]) => leaves >= state.from && arrives <= state.to);
+  if (shown.length <= MOST_ARROWS) shown.forEach((message) => arrow(brush, ...message));
+  else element("note").textContent = `${shown.length} transfers are too many to draw: zoom in`;
 }
 
 function arrow(brush, source, target, leaves, arrives) {
@@ -236,7 +236,8 @@ function described(i) {
   const start = operations.start[i], end = operations.end[i], cause = operations.cause[i];
   const { place, line } = data.sites[operations.site[i]];
   const waited = start > 0 && cause >= 0
-    ? `waited for ${operations.name[cause]} on ${rows[operations.row[cause]].name}, which ended at ${number(operations.end[cause])}`
+    ? `waited for ${operations.name[cause]} on ${rows[operations.row[cause]].name}, which ended at `
+      + number(operations.end[cause])
     : "waited for nothing";
   return [
     `${operations.name[i]}: ${data.kinds[operations.kind[i]]} on ${rows[operations.row[i]].name}`,
