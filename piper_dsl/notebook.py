@@ -1,15 +1,16 @@
 """How schedules, timelines and programs show themselves in a notebook.
 
-``import piper_dsl`` in IPython does it; ``%load_ext piper_dsl.notebook`` does too. A timeline is its picture, a
-schedule that of its timeline under its own costs (up to where it is stuck, if it is), a program a table.
+A timeline is its picture, a schedule that of its timeline under its own costs (up to where it is stuck, if it is),
+a program a table. Pictures are drawn rooms above the values they show, so the values get the methods that
+notebooks look for here, with ``import piper_dsl``, and their own rooms know nothing of it.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
+from collections.abc import Callable
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .ir.costs import Costs
 from .ir.operations import Kind
@@ -20,25 +21,16 @@ from .simulate.timeline import Timeline
 if TYPE_CHECKING:
     from .draw import Scene
 
-__all__ = ["load_ipython_extension", "program_html", "register", "schedule_svg", "timeline_svg"]
+__all__ = ["program_html", "register", "schedule_svg", "timeline_svg"]
 
 _MOST_INSTRUCTIONS = 200
 """A table shows no more of a rank."""
 
 
 def register() -> None:
-    """Tells IPython, if this runs in it."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is not None:
-        load_ipython_extension(shell)
-
-
-def load_ipython_extension(shell: Any) -> None:
-    """Tells an IPython shell how to show what this package makes."""
-    formatters = shell.display_formatter.formatters
-    formatters["image/svg+xml"].for_type(Timeline, timeline_svg)
-    formatters["image/svg+xml"].for_type(Schedule, schedule_svg)
-    formatters["text/html"].for_type(Program, program_html)
+    """Gives the values their ``_repr_svg_`` and ``_repr_html_``."""
+    for shown, name, show in _METHODS:
+        setattr(shown, name, show)
 
 
 def timeline_svg(timeline: Timeline) -> str | None:
@@ -88,3 +80,10 @@ def _cell(instruction: Instruction) -> str:
         return f"<td>{instruction}</td>"
     look = paint(Kind(instruction.code))
     return f'<td style="background:{look.fill};color:{look.ink}">{instruction}</td>'
+
+
+_METHODS: tuple[tuple[type, str, Callable[..., str | None]], ...] = (
+    (Timeline, "_repr_svg_", timeline_svg),
+    (Schedule, "_repr_svg_", schedule_svg),
+    (Program, "_repr_html_", program_html),
+)
