@@ -37,6 +37,8 @@ CODES = MappingProxyType(
         "P217": "a body for a rank that does not exist",
         "P218": "a rank without a body",
         "P219": "a building block whose slots do not fit",
+        "P220": "a rule whose lines do not fit",
+        "P221": "a rule that stops before everything has run",
         # Order
         "P301": "ranks wait for each other in a circle",
         "P302": "an operation runs before what it needs, on one rank",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from .building_block import BlockShape, arrange
 from .evaluate import EvaluationError, Evaluator, Poisoned
 from .frame import Frame
 from .rows import Rows
+from .rule_rows import arranged_rows
 
 __all__ = ["BlockExpander"]
 
@@ -51,7 +51,10 @@ class BlockExpander:
         self.findings += _misfits(self._block, items, shape)
         if any(len(copies) > 1 for copies in self._placement.copies):
             self._report("a block cannot place copies of a stage on several ranks", self._block.span)
-        return Rows.merged([]) if self.findings else self._rows(arrange(shape), items)
+        if self.findings:
+            return Rows.merged([])
+        spans = [(item.kind, item.span) for item in items.values()]
+        return arranged_rows(arrange(shape), spans, self._placement, self._sites, self._evaluator.contexts)
 
     def _report(self, message: str, span: Span, help: str | None = None, *related: Related) -> None:
         self.findings.append(Diagnostic("P219", message, span, help, related=related))
@@ -89,21 +92,6 @@ class BlockExpander:
         except Poisoned:
             pass
         return None
-
-    def _rows(self, arranged: list[list[tuple[Kind, int, int]]], items: dict[Kind, t.BlockItem]) -> Rows:
-        ends = [item.kind for item in self._block.items.lines if item.kind not in _LENGTH]
-        operations = [
-            (rank, int(kind), stage, microbatch)
-            for rank, row in enumerate(arranged)
-            for kind, stage, microbatch in [*row, *((k, s, -1) for k, s in product(ends, self._placement.owned[rank]))]
-        ]
-        rank, kind, stage, microbatch = np.array(operations, dtype=np.int64).reshape(-1, 4).T
-        site = np.zeros(len(Kind), dtype=np.int64)
-        for item in items.values():
-            site[item.kind] = self._sites.site(item.span)
-        contexts = self._evaluator.contexts
-        context = contexts.add("i", contexts.add("s", np.full(len(rank), -1), stage), microbatch)
-        return Rows(rank, kind, stage, microbatch, np.zeros(len(rank), dtype=bool), site[kind], context)
 
 
 def _misfits(block: t.BuildingBlock, items: dict[Kind, t.BlockItem], shape: BlockShape) -> Iterator[Diagnostic]:

@@ -49,15 +49,21 @@ class Evaluator:
         self.owned: tuple[tuple[int, ...], ...] | None = None
         self._functions = functions
         self._steps = 0
+        self._max_steps = MAX_STEPS
         self._depth = 0
 
     def tick(self, span: Span) -> None:
         """Counts a step; raises :class:`EvaluationError` when the file takes too many."""
         self._steps += 1
-        if self._steps > MAX_STEPS + 1:
+        if self._steps > self._max_steps + 1:
             raise Poisoned  # said once
-        if self._steps > MAX_STEPS:
-            raise EvaluationError(Diagnostic("P208", f"the file takes more than {MAX_STEPS:,} steps to expand", span))
+        if self._steps > self._max_steps:
+            message = f"the file takes more than {self._max_steps:,} steps to expand"
+            raise EvaluationError(Diagnostic("P208", message, span))
+
+    def allow(self, steps: int) -> None:
+        """Lets the file take further steps: for rules, which are evaluated as often as there are operations."""
+        self._max_steps += steps
 
     @contextmanager
     def nested(self, span: Span) -> Iterator[None]:

@@ -11,6 +11,7 @@ from ..diagnostics import Diagnostic, PipeError, Related, Span, in_source_order
 from ..ir.origin import Origin
 from ..ir.schedule import Schedule
 from ..syntax import tree as t
+from .auto_rows import AutoExpander
 from .block_rows import BlockExpander
 from .body import BodyExpander, TooManyOperations
 from .declarations import Declarations, read_declarations
@@ -59,9 +60,9 @@ class _Bodies:
 
     def expand(self) -> Schedule:
         parts: list[Rows] = []
-        blocks = [s for s in self._file.statements if isinstance(s, t.BuildingBlock)]
-        if blocks:
-            return self._from_block(blocks)
+        rules = [s for s in self._file.statements if isinstance(s, t.BuildingBlock | t.Auto)]
+        if rules:
+            return self._from_rule(rules)
         bodies = [s for s in self._file.statements if isinstance(s, t.RankBody)]
         numbered = [body for body in bodies if not self._binds_name(body)]
         try:
@@ -77,17 +78,24 @@ class _Bodies:
             raise PipeError(*in_source_order(findings.values()))
         return self._schedule(Rows.merged(parts))
 
-    def _from_block(self, blocks: list[t.BuildingBlock]) -> Schedule:
-        """A file with a block has one, and no rank bodies."""
+    def _from_rule(self, rules: list[t.BuildingBlock | t.Auto]) -> Schedule:
+        """A file with a `block` or an `auto` has one, and no rank bodies."""
         bodies = [s for s in self._file.statements if isinstance(s, t.RankBody)]
-        for other in [*blocks[1:], *bodies]:
-            first = Related("the block", blocks[0].span)
-            self._report("P202", "a block makes all bodies; this one is left over", other.span, None, first)
+        word = "a block" if isinstance(rules[0], t.BuildingBlock) else "an auto"
+        for other in [*rules[1:], *bodies]:
+            first = Related(f"the {word.split()[1]}", rules[0].span)
+            self._report("P202", f"{word} makes all bodies; this one is left over", other.span, None, first)
         said = self._declarations
         assert said.placement is not None
         assert said.graph is not None
-        expander = BlockExpander(blocks[0], said.placement, said.graph, self._evaluator, self._expander)
-        rows = expander.rows(said.sizes["microbatches"])
+        known = (said.placement, said.graph, self._evaluator, self._expander)
+        expander: BlockExpander | AutoExpander
+        if isinstance(rules[0], t.BuildingBlock):
+            expander = BlockExpander(rules[0], *known)
+            rows = expander.rows(said.sizes["microbatches"])
+        else:
+            expander = AutoExpander(rules[0], *known)
+            rows = expander.rows(said.sizes["microbatches"], said.declared_costs)
         if self._findings or expander.findings:
             raise PipeError(*in_source_order([*self._findings, *expander.findings]))
         return self._schedule(rows)

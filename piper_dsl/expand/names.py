@@ -10,9 +10,12 @@ from ..diagnostics import Diagnostic, Related
 from ..syntax import tree as t
 from .evaluate import BUILTINS
 
-__all__ = ["check_names", "did_you_mean", "free_names"]
+__all__ = ["RULE_STATE", "check_names", "did_you_mean", "free_names"]
 
 _VARIADIC = ("max", "min")
+
+RULE_STATE = ("ready", "held", "in_flight", "now", "idle_until")
+"""What a rank knows while it follows an `auto` rule (see :class:`.list_scheduler.State`)."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
@@ -84,6 +87,8 @@ class _Names:
                 for item in statement.items.lines:
                     if item.stage and item.slot:
                         self._expression(item.slot, everything | {item.stage.text: item.stage})
+            case t.Auto():
+                self._auto(statement, everything)
             case _:
                 for value in _expressions(statement):
                     self._expression(value, self._globals)
@@ -102,6 +107,20 @@ class _Names:
         else:
             self._range(selector, scope)
         self._block(statement.body, scope)
+
+    def _auto(self, statement: t.Auto, everything: dict[str, t.Word]) -> None:
+        """The names of a rule: its rank, a line's stage and microbatch, and the state of the rank."""
+        for name in RULE_STATE:
+            if name in everything:
+                message = f"`{name}` has a meaning of its own in the rule of this file"
+                self._report("P202", message, everything[name], "choose another name")
+        state = dict.fromkeys(RULE_STATE, t.Word(statement.span, ""))
+        for item in statement.items.lines:
+            own: dict[str, t.Word] = {}
+            for word in filter(None, (statement.rank, item.stage, item.microbatch)):
+                self._define(word, own)
+            for expression in filter(None, (item.priority, item.condition)):
+                self._expression(expression, everything | state | own)
 
     def _block(self, block: t.Block, outer: dict[str, t.Word], *introduced: t.Word) -> None:
         own: dict[str, t.Word] = {}

@@ -16,7 +16,7 @@ from .schedule import Schedule
 from .slots import Slots
 from .stage_values import by_stage
 
-__all__ = ["Costs"]
+__all__ = ["Costs", "default_costs"]
 
 UNIT = MappingProxyType({Kind.F: 1.0, Kind.B: 2.0, Kind.I: 1.0, Kind.W: 1.0, Kind.R: 1.0})
 """The unit costs; kinds not named take no time."""
@@ -82,11 +82,7 @@ class Costs:
 
         Raises :class:`DoesNotFit` where a list of costs has not one entry a stage.
         """
-        table = np.zeros((len(Kind), schedule.stages))
-        for kind, cost in UNIT.items():
-            table[kind] = cost
-        declared = schedule.declared_costs
-        table = np.where(np.isnan(declared), table, declared)
+        table = default_costs(schedule.declared_costs)
         for kinds, own in self.kinds.items():
             if len(kinds) == 1:
                 table[kinds[0]] = _by_stage(kinds, own, schedule.stages)
@@ -120,6 +116,14 @@ class Costs:
             return np.zeros(len(schedule.slots.producer))
         messages, of_need = find_messages(schedule)
         return np.asarray(np.append(self.transfer_times(schedule)[messages.output], 0.0)[of_need])
+
+
+def default_costs(declared: np.ndarray) -> np.ndarray:
+    """What a file declares by kind and stage, and unit costs where it is silent (NaN); a new array."""
+    table = np.zeros(declared.shape)
+    for kind, cost in UNIT.items():
+        table[kind] = cost
+    return np.where(np.isnan(declared), table, declared)
 
 
 def _kinds(name: str) -> tuple[Kind, ...]:

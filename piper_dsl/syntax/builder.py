@@ -107,6 +107,24 @@ class Builder(Transformer_NonRecursive[Token, t.File]):
         kind, stage, *slot = children
         return t.BlockItem(self._span(meta), Kind[kind], stage and self._word(stage), slot[0] if slot else None)
 
+    def auto(self, meta: Meta, children: list[Any]) -> t.Auto:
+        rank, items = children
+        return t.Auto(self._span(meta), rank and self._word(rank), items)
+
+    def auto_items(self, meta: Meta, children: list[Any]) -> t.AutoItems:
+        return t.AutoItems(self._span(meta), tuple(children))
+
+    def auto_item(self, meta: Meta, children: list[Any]) -> t.AutoItem:
+        kind, microbatch, stage, priority, condition = children
+        words = (microbatch and self._word(microbatch), stage and self._word(stage))
+        return t.AutoItem(self._span(meta), Kind[kind], *words, priority, condition)
+
+    def auto_priority(self, meta: Meta, children: list[Any]) -> t.Expression:
+        expression: t.Expression = children[0]
+        return expression
+
+    auto_when = auto_priority
+
     def names(self, meta: Meta, children: list[Any]) -> tuple[t.Word, ...]:
         return tuple(self._word(token) for token in children if token is not None)
 

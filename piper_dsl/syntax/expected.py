@@ -8,6 +8,7 @@ from ..diagnostics import Diagnostic, Source, Span
 
 _STATEMENTS = frozenset(
     {
+        "AUTO",
         "BLOCK",
         "SCHEDULE",
         "PARAM",

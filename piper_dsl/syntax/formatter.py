@@ -40,7 +40,7 @@ _OPENS_OPERAND = frozenset(
         "IN",
         "ON",
     }
-    | {"REQUIRE", "RANKS", "MICROBATCHES", "STAGES", "EDGE", "TIE", "RANK", "__ANON_0"}
+    | {"REQUIRE", "RANKS", "MICROBATCHES", "STAGES", "EDGE", "TIE", "RANK", "__ANON_0", "__ANON_1", "PRIORITY", "WHEN"}
 )
 _OPERATIONS = (t.Slot, t.Literals, t.Idle)
 
@@ -59,7 +59,7 @@ def _statements(statements: tuple[t.Statement, ...]) -> Iterator[tuple[int, t.St
     for statement in statements:
         yield statement.span.start, statement
         match statement:
-            case t.BuildingBlock():
+            case t.BuildingBlock() | t.Auto():
                 yield from ((item.span.start, t.Idle(item.span)) for item in statement.items.lines)
             case t.Sequence() | t.For():
                 yield from _statements(statement.body.statements)
@@ -176,7 +176,7 @@ def _blocks(statement: t.Statement) -> Iterator[t.Block]:
     match statement:
         case t.Sequence() | t.For() | t.RankBody():
             yield statement.body
-        case t.BuildingBlock():
+        case t.BuildingBlock() | t.Auto():
             yield t.Block(statement.items.span, ())
         case t.If():
             yield statement.then

@@ -31,6 +31,7 @@ MAX_TOKENS = 500_000
 _TOP = frozenset(
     {
         "$END",
+        "AUTO",
         "BLOCK",
         "COST",
         "EDGE",

@@ -247,6 +247,32 @@ class BuildingBlock(Statement):
 
 
 @dataclass(frozen=True)
+class AutoItem(Node):
+    """``F[i]@s priority e when e``; ``microbatch`` and ``stage`` are None for what ends every rank (``OPT``)."""
+
+    kind: Kind
+    microbatch: Word | None
+    stage: Word | None
+    priority: Expression | None
+    condition: Expression | None
+
+
+@dataclass(frozen=True)
+class AutoItems(Node):
+    """The lines of a rule, braces included in its span."""
+
+    lines: tuple[AutoItem, ...]
+
+
+@dataclass(frozen=True)
+class Auto(Statement):
+    """``auto r { … }``: what a rank starts, of all that is ready; ``rank`` is the name its number goes by."""
+
+    rank: Word | None
+    items: AutoItems
+
+
+@dataclass(frozen=True)
 class Block(Node):
     """Statements in braces, or the run after a colon."""
 

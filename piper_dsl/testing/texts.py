@@ -188,6 +188,7 @@ class _Writer:
             lambda: ["tie", *self._list(lambda: self.expression(depth=1), 2, 3)],
             self._cost,
             self._building_block,
+            self._auto,
         )
 
     def _names(self) -> list[str]:
@@ -212,6 +213,16 @@ class _Writer:
             if self._maybe():
                 items += ["@", self._name(), *(["at", *self.expression(depth=2)] if self._maybe() else [])]
         return ["block", *self.expression(depth=1), "{", *items, "}"]
+
+    def _auto(self) -> list[str]:
+        items: list[str] = []
+        for _ in range(self._number(0, 3)):
+            items.append(self._pick(_KINDS))
+            if self._maybe():
+                items += ["[", self._name(), "]", "@", self._name()]
+            for word in ("priority", "when"):
+                items += [word, *self.expression(depth=2)] if self._maybe() else []
+        return ["auto", *([self._name()] if self._maybe() else []), "{", *items, "}"]
 
     def _rank(self) -> list[str]:
         body = self._block(_DEPTH) if self._maybe() else [":", *self._run()]
@@ -256,7 +267,7 @@ def _laid_out(draw: st.DrawFn, tokens: list[str], starts: set[int]) -> str:
 
 _KEYWORDS = """
     schedule param let fn seq require ranks microbatches stages place on edge tie cost rank
-    for in if else and or not min max abs stage loop vee
+    for in if else block at auto priority when and or not min max abs stage loop vee
 """
 _MARKS = "{ } ( ) [ ] : , = == < -> + - * // % @ & _ # \" ' ; . / ! \\ $ …"
 _NUMBERS = "0 1 2 -1 7 99999999 1000000000000000000 0F0 2F0 1I1 0OPT F0 B1 0F0x 1FOO0 3SEND_F0 99999999999F1 1F ٣"

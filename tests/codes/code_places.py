@@ -43,6 +43,8 @@ EXPECTED = {
     "P217": Expected("6:6-6:7", "rank 2 is outside 0..1"),
     "P218": Expected("5:24-5:24", "no body for rank 2"),
     "P219": Expected("6:3-6:15", "B of stage 0 stands in slot 4, but B of stage 1, which it needs, ends in slot 5"),
+    "P220": Expected("4:1-8:2", "a rule needs F, F and B, or F, I and W"),
+    "P221": Expected("9:15-9:31", "the rule stops at time 2: rank 2 may not start 2F0"),
     "P301": Expected("10:42-10:46", "ranks 0 and 1 wait for each other"),
     "P302": Expected("7:18-7:22", "1B0 runs before 1F0, which it needs"),
     "P303": Expected("7:25-7:29", "1B0 overlaps with 1F0, which it needs"),

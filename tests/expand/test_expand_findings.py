@@ -248,6 +248,15 @@ CASES: list[tuple[str, list[str]]] = [
     ),
     # P219: a building block (more in test_expand_blocks.py)
     (TWO + "block 3 { F@s at s }", ["P219 3:1-21 a block needs F and B, or F, I and W"]),
+    # P220, P221: a rule (more in test_expand_auto.py)
+    (TWO + "auto { I[i]@s }", ["P220 3:1-16 a rule needs F, F and B, or F, I and W"]),
+    (
+        TWO + "auto { F[i]@s when 0 }",
+        [
+            "P221 3:20-21 the rule stops at time 0: rank 0 may not start 0F0 => there held = 0, in_flight = 0, "
+            "ready = 2, and nothing runs; 4 operations are left"
+        ],
+    ),
     # Several mistakes are found in one run, in source order; what follows from one is not reported
     (
         'ranks 0\nmicrobatches 1 // 0\nlet x = 1 // 0\nlet y = x + 1\nrequire x, "x"\n' + REST,
