@@ -59,6 +59,8 @@ CODES = MappingProxyType(
         "P505": "collectives started in different orders",
         # Memory
         "P601": "a rank holds more than its memory limit",
+        "P602": "a memory limit that no order can meet",
+        "P603": "a schedule whose order cannot be searched for",
         # Running
         "P701": "the model does not fit the schedule",
         "P702": "the target cannot run this",

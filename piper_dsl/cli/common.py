@@ -34,6 +34,7 @@ __all__ = [
     "Parameters",
     "PlacementOption",
     "ProfileOption",
+    "ReleasedOption",
     "TransportOption",
     "check_names",
     "checked",
@@ -90,6 +91,10 @@ MemoryLimitOption = Annotated[
         metavar="X",
         help="What a rank may hold: one number, or one per rank. In activations, or as the profile counts.",
     ),
+]
+ReleasedOption = Annotated[
+    float | None,
+    typer.Option("--released-at-input", min=0.0, max=1.0, help="Part of an activation freed at I, not W."),
 ]
 LatencyOption = Annotated[
     float | None, typer.Option("--latency", min=0.0, help="What passes until a result arrives on another rank.")

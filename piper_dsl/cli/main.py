@@ -18,6 +18,7 @@ _COMMANDS = {
     "compile": "compile",
     "run": "run",
     "compare": "compare",
+    "search": "search",
     "fmt": "fmt",
     "import": "import_.import_schedule",
     "list": "list.list_schedules",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
 from ..expand import DEFAULT_MAX_OPS
@@ -23,6 +22,7 @@ from .common import (
     Parameters,
     PlacementOption,
     ProfileOption,
+    ReleasedOption,
     TransportOption,
     checked,
     console,
@@ -42,10 +42,7 @@ def simulate(
     transport: TransportOption = "buffered",
     placement: PlacementOption = "auto",
     memory_limit: MemoryLimitOption = None,
-    released_at_input: Annotated[
-        float | None,
-        typer.Option("--released-at-input", min=0.0, max=1.0, help="Part of an activation freed at I, not W."),
-    ] = None,
+    released_at_input: ReleasedOption = None,
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
@@ -59,7 +56,7 @@ def simulate(
     with errors():
         chosen = costs_of(cost, latency, costs)
         if released_at_input is not None:
-            chosen = chosen.with_memory(replace(chosen.memory, released_at_input=released_at_input))
+            chosen = chosen.changed(memory=replace(chosen.memory, released_at_input=released_at_input))
         schedule = checked(file, param, max_ops, transport, placement, limit, chosen)
         timeline = run_simulation(schedule, chosen, transport, placement)
     if format is Format.JSON:

@@ -10,7 +10,7 @@ import numpy as np
 from ..diagnostics import Diagnostic, Related
 from ..ir.costs import default_costs
 from ..ir.graph import StageGraph
-from ..ir.operations import COMPUTE, Kind
+from ..ir.operations import COMPUTE, PER_MICROBATCH, Kind
 from ..ir.placement import Placement
 from ..syntax import tree as t
 from .body import BodyExpander
@@ -55,7 +55,7 @@ class AutoExpander:
         if self.findings:
             return Rows.merged([])
         lengths = default_costs(declared_costs)[list(form)].astype(np.int64).tolist()
-        jobs = Jobs(form, microbatches, self._placement, self._graph, lengths)
+        jobs = Jobs(form, microbatches, self._placement, self._graph, lengths, [0] * self._graph.stages)
         self._evaluator.allow(_STEPS_PER_JOB * len(jobs))
         try:
             run = list_schedule(jobs, _Rule(self._auto, jobs, self._evaluator).choose)
@@ -79,7 +79,8 @@ class AutoExpander:
         ends: dict[Kind, t.AutoItem] = {}
         for item in self._auto.items.lines:
             compute = item.kind in COMPUTE
-            if compute != (item.microbatch is not None) or not (compute or item.priority is item.condition is None):
+            plain = item.kind not in PER_MICROBATCH and item.priority is item.condition is None
+            if compute != (item.microbatch is not None) or not (compute or plain):
                 help_ = "write `F[i]@s`, then `priority …` and `when …` if wanted; at the end of every rank, `OPT`"
                 self._report(f"{item.kind.name} cannot be written like this in a rule", item, help_)
             elif item.kind in ends:

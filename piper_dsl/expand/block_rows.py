@@ -8,7 +8,7 @@ import numpy as np
 
 from ..diagnostics import Diagnostic, Related, Span
 from ..ir.graph import StageGraph
-from ..ir.operations import Kind
+from ..ir.operations import PER_MICROBATCH, Kind
 from ..ir.placement import Placement
 from ..syntax import tree as t
 from .body import BodyExpander
@@ -68,7 +68,12 @@ class BlockExpander:
                 self._report(f"{item.kind.name} has two lines", item.span, None, first)
             items.setdefault(item.kind, item)
             compute = item.kind in _LENGTH
-            if compute != (item.stage is not None) or (item.slot is not None) != (compute and item.kind is not Kind.W):
+            fits = compute or item.kind not in PER_MICROBATCH
+            if (
+                not fits
+                or compute != (item.stage is not None)
+                or (item.slot is not None) != (compute and item.kind is not Kind.W)
+            ):
                 help_ = "write `F@s at …`, `B@s at …` or `I@s at …` and `W@s`; at the end of every rank, `OPT`"
                 self._report(f"{item.kind.name} cannot be written like this in a block", item.span, help_)
         if {kind for kind in items if kind in _LENGTH} not in _FORMS:

@@ -21,7 +21,8 @@ FORMS = ((Kind.F,), (Kind.F, Kind.B), (Kind.F, Kind.I, Kind.W))
 class Jobs:
     """One job an operation; job ``(k * stages + s) * microbatches + i`` is of kind ``kinds[k]``.
 
-    ``length[k][s]`` is what a job of that kind and stage takes, in any unit of time.
+    ``length[k][s]`` is what a job of that kind and stage takes, in any unit of time; ``transfer[s]`` what
+    passes until the output of stage ``s``, or the gradient of it, has arrived on another rank.
     """
 
     kinds: tuple[Kind, ...]
@@ -29,6 +30,7 @@ class Jobs:
     placement: Placement
     graph: StageGraph
     length: Sequence[Sequence[float]]
+    transfer: Sequence[float]
 
     def __len__(self) -> int:
         return len(self.kinds) * self.graph.stages * self.microbatches
@@ -90,6 +92,17 @@ class Jobs:
             for need in needs:
                 found[need].append(job)
         return found
+
+    def delay(self, need: int, job: int) -> float:
+        """What passes from the end of what a job needs until it has arrived."""
+        if self.rank[need] == self.rank[job]:
+            return 0.0
+        output = need if self.kinds[job // self._cells] is Kind.F else job
+        return self.transfer[output // self.microbatches % self.graph.stages]
+
+    @cached_property
+    def _cells(self) -> int:
+        return self.graph.stages * self.microbatches
 
     def queues(self) -> Mapping[tuple[int, Kind, int], list[int]]:
         """The jobs of every (rank, kind, stage), by microbatch; those of a rank are later stages first."""

@@ -53,14 +53,14 @@ class ListRun:
     waiting: list[tuple[int, State, list[int]]]
 
 
-def list_schedule(jobs: Jobs, choose: Choose, latency: float = 0.0) -> ListRun:
+def list_schedule(jobs: Jobs, choose: Choose) -> ListRun:
     """Orders all jobs. A rank chooses when an operation of it ends or becomes ready. Deterministic."""
-    return _Run(jobs, choose, latency).run()
+    return _Run(jobs, choose).run()
 
 
 class _Run:
-    def __init__(self, jobs: Jobs, choose: Choose, latency: float) -> None:
-        self._jobs, self._choose, self._latency = jobs, choose, latency
+    def __init__(self, jobs: Jobs, choose: Choose) -> None:
+        self._jobs, self._choose = jobs, choose
         ranks = jobs.placement.ranks
         self._queues: list[list[list[int]]] = [[] for _ in range(ranks)]
         for (rank, _, _), queue in jobs.queues().items():
@@ -122,7 +122,7 @@ class _Run:
         self._free[rank] = end = now + jobs.duration[job]
         heappush(self._events, (end, rank))
         for other in jobs.needed_by[job]:
-            self._arrive(other, end if jobs.rank[other] == rank else end + self._latency)
+            self._arrive(other, end + jobs.delay(job, other))
 
     def _arrive(self, job: int, time: float) -> None:
         self._arrival[job] = max(self._arrival[job], time)

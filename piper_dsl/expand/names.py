@@ -9,13 +9,11 @@ from itertools import pairwise
 from ..diagnostics import Diagnostic, Related
 from ..syntax import tree as t
 from .evaluate import BUILTINS
+from .list_scheduler import State
 
-__all__ = ["RULE_STATE", "check_names", "did_you_mean", "free_names"]
+__all__ = ["check_names", "did_you_mean", "free_names"]
 
 _VARIADIC = ("max", "min")
-
-RULE_STATE = ("ready", "held", "in_flight", "now", "idle_until")
-"""What a rank knows while it follows an `auto` rule (see :class:`.list_scheduler.State`)."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
@@ -110,11 +108,11 @@ class _Names:
 
     def _auto(self, statement: t.Auto, everything: dict[str, t.Word]) -> None:
         """The names of a rule: its rank, a line's stage and microbatch, and the state of the rank."""
-        for name in RULE_STATE:
+        for name in State._fields:
             if name in everything:
                 message = f"`{name}` has a meaning of its own in the rule of this file"
                 self._report("P202", message, everything[name], "choose another name")
-        state = dict.fromkeys(RULE_STATE, t.Word(statement.span, ""))
+        state = dict.fromkeys(State._fields, t.Word(statement.span, ""))
         for item in statement.items.lines:
             own: dict[str, t.Word] = {}
             for word in filter(None, (statement.rank, item.stage, item.microbatch)):

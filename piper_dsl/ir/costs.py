@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -65,17 +65,17 @@ class Costs:
         object.__setattr__(self, "bandwidth", float(bandwidth))
         object.__setattr__(self, "memory", memory)
 
-    def with_memory(self, memory: Memory) -> Costs:
-        """The same costs with other sizes."""
-        costs = copy(self)
-        object.__setattr__(costs, "memory", memory)
-        return costs
-
     def require_fit(self, stages: int) -> None:
         """Raises :class:`DoesNotFit` where a list of costs or sizes has not one entry a stage."""
         for kinds, cost in self.kinds.items():
             _by_stage(kinds, cost, stages)
         self.memory.sizes(stages)
+
+    def changed(self, **others: Any) -> Costs:
+        """The same costs with others in place of some: arguments as those of the class."""
+        named = {"&".join(kind.name for kind in kinds): cost for kinds, cost in self.kinds.items()}
+        said = {"latency": self.latency, "overhead": self.overhead, "bandwidth": self.bandwidth, "memory": self.memory}
+        return Costs(**{**named, **said, **others})
 
     def table(self, schedule: Schedule) -> np.ndarray:
         """Durations by kind and stage, without overhead: float64 of shape (len(Kind), stages).

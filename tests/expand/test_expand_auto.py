@@ -158,6 +158,7 @@ def test_it_is_printed_as_plain_operations_that_mean_the_same(name: str) -> None
         ("auto { F  B[i]@s }", "P220", "F cannot be written like this in a rule", 3),
         ("auto { F[i]@s  OPT[i]@s }", "P220", "OPT cannot be written like this in a rule", 3),
         ("auto { F[i]@s  OPT when held }", "P220", "OPT cannot be written like this in a rule", 3),
+        ("auto { F[i]@s  SEND_F }", "P220", "SEND_F cannot be written like this in a rule", 3),
         ("auto { F[i]@s\nOPT\nOPT }", "P220", "OPT has two lines", 5),
         ("auto { F[i]@s  R[i]@s  B[i]@s }", "P220", "a rule needs F, F and B, or F, I and W", 3),
         ("auto { }", "P220", "a rule needs F, F and B, or F, I and W", 3),

@@ -46,6 +46,7 @@ def findings(text: str) -> list[tuple[str, str, int]]:
         ("block 3 { F@s at s\nF@s at s\nB@s at 4 - 2 * s }", "F has two lines", 4),
         ("block 3 { F@s\nB@s at 4 - 2 * s }", "F cannot be written like this in a block", 3),
         ("block 3 { F@s at s\nI@s at 4 - 2 * s\nW@s at 9 }", "W cannot be written like this in a block", 5),
+        ("block 3 { F@s at s\nB@s at 4 - 2 * s\nR }", "R cannot be written like this in a block", 5),
         ("block 3 { F@s at s\nB@s at 4 - 2 * s\nOPT@s }", "OPT cannot be written like this in a block", 5),
     ],
 )
