@@ -17,7 +17,7 @@ __all__ = ["html_page"]
 
 def html_page(scenes: Sequence[Scene]) -> str:
     """The page. All of the time of the ranks shown is in it; the window is where it opens."""
-    viewer = files(__package__) / "viewer"
+    viewer = files("piper_dsl.draw.viewer")
     theme = scenes[0].view.theme
     return Template((viewer / "viewer.html").read_text(encoding="utf-8")).substitute(
         title=escape(title(scenes[0].timeline)),
