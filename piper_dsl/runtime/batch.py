@@ -8,7 +8,8 @@ import torch
 
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.graph import StageGraph
-from .rank import Batch
+from ..ir.placement import Placement
+from .spec import Batch
 
 __all__ = ["Data", "split_batch"]
 
@@ -22,8 +23,7 @@ def split_batch(
     targets: Data | Mapping[int, Data] | None,
     microbatches: int,
     graph: StageGraph,
-    owners: Sequence[int],
-    ranks: int,
+    placement: Placement,
 ) -> list[Batch]:
     """The data of one step for every rank: equal parts of every tensor along its first dimension.
 
@@ -38,13 +38,13 @@ def split_batch(
     given["targets"] = {} if targets is None else _by_stage("targets", targets, last)
     _check_lengths(given, microbatches)
     batches = []
-    for rank in range(ranks):
+    for rank in range(placement.ranks):
         own = {
             name: {
                 (stage, i): tuple(part)
                 for stage, tensors in found.items()
-                if owners[stage] == rank
                 for i, part in enumerate(zip(*(x.chunk(microbatches) for x in tensors), strict=True))
+                if placement(stage, i) == rank
             }
             for name, found in given.items()
         }

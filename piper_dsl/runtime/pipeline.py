@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -21,8 +22,10 @@ from ..lower.program import Code, Program
 from ..simulate import Costs
 from .batch import Data, split_batch
 from .failure import OperationFailed
-from .rank import Batch, RankSpec, Timed
-from .stage import LossFunction, OptimizerFactory
+from .optimizer import OptimizerFactory
+from .report import RankReport, Timed
+from .spec import Batch, RankSpec
+from .stage import LossFunction
 
 __all__ = ["Pipeline", "StepReport", "Target", "measured_costs"]
 
@@ -35,7 +38,7 @@ class Target(Protocol):
 
     name: str
 
-    def step(self, batches: Sequence[Batch]) -> list[tuple[dict[tuple[int, int], float], list[Timed]]]: ...
+    def step(self, batches: Sequence[Batch]) -> list[RankReport]: ...
 
     def state(self) -> list[dict[int, dict[str, Any]]]: ...
 
@@ -48,15 +51,20 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step as it ran.
+    """One step as it ran: what every rank said of it, and ``seconds`` as the driver saw them."""
 
-    ``losses`` by (stage, microbatch), of the stages that have a loss; ``operations`` per rank, in the
-    order they ran; ``seconds`` as the driver saw them.
-    """
-
-    losses: Mapping[tuple[int, int], float]
-    operations: tuple[tuple[Timed, ...], ...]
+    ranks: tuple[RankReport, ...]
     seconds: float
+
+    @cached_property
+    def losses(self) -> Mapping[tuple[int, int], float]:
+        """By (stage, microbatch), of the stages that have a loss."""
+        return {key: loss for rank in self.ranks for key, loss in rank.losses.items()}
+
+    @cached_property
+    def operations(self) -> tuple[tuple[Timed, ...], ...]:
+        """Per rank, in the order of its row. An OPT has the times of its optimizer, which runs at the end."""
+        return tuple(rank.timed() for rank in self.ranks)
 
     @property
     def loss(self) -> float:
@@ -67,8 +75,8 @@ class StepReport:
     @property
     def makespan(self) -> float:
         """Seconds from the start of the first operation to the end of the last, over all ranks."""
-        timed = [one for row in self.operations for one in row]
-        return max(t.end for t in timed) - min(t.start for t in timed)
+        times = np.concatenate([rank.times for rank in self.ranks])
+        return float(times.max() - times.min())
 
 
 def measured_costs(reports: Sequence[StepReport], stages: int) -> Costs:
@@ -116,11 +124,10 @@ class Pipeline:
         self.schedule = schedule
         self.program: Program = lower(schedule)
         self.last: StepReport | None = None
-        self._owners = tuple(schedule.placement(stage) for stage in range(schedule.stages))
         self._steps = 0
         self._broken: str | None = None
         self._closed = False
-        specs = _specs(stages, schedule, self.program, self._owners, loss_fn, optimizer)
+        specs = _specs(stages, schedule, self.program, loss_fn, optimizer)
         self._target = _start(target, self.program, specs, timeout, transport)
 
     def step(self, inputs: Data | Mapping[int, Data], targets: Data | Mapping[int, Data] | None = None) -> float:
@@ -128,21 +135,21 @@ class Pipeline:
 
         Tensors have the batch as their first dimension, a multiple of the schedule's microbatches.
         Raises :class:`PipeError` for a batch that does not fit, an operation that raised (with rank,
-        stage, kind and microbatch) and a rank that died. After the last two the ranks may not agree
-        any more on how often they stepped, so the pipeline refuses to go on.
+        stage, kind and microbatch) and a rank that died. An operation that raised leaves no trace: no rank
+        steps, and the next step is what it would have been. After an optimizer that raised and a rank that
+        died the pipeline refuses to go on.
         """
         self._refuse_if_over()
         if self._broken:
             raise PipeError(Diagnostic("P712", f"the pipeline stopped: {self._broken}", None, "make a new one"))
         schedule = self.schedule
-        batches = split_batch(
-            self._steps, inputs, targets, schedule.microbatches, schedule.graph, self._owners, schedule.ranks
-        )
+        batches = split_batch(self._steps, inputs, targets, schedule.microbatches, schedule.graph, schedule.placement)
         started = time.monotonic()
         try:
             reports = self._target.step(batches)
         except OperationFailed as failure:
-            self._broken = str(failure)
+            if failure.operation.kind is Kind.OPT:
+                self._broken = str(failure)
             raise PipeError(failure.diagnostic()) from failure
         except PipeError as error:
             self._broken = error.diagnostics[0].message
@@ -151,8 +158,7 @@ class Pipeline:
             self._broken = "a step was interrupted"
             raise
         self._steps += 1
-        losses = {key: loss for found, _ in reports for key, loss in found.items()}
-        self.last = StepReport(losses, tuple(tuple(log) for _, log in reports), time.monotonic() - started)
+        self.last = StepReport(tuple(reports), time.monotonic() - started)
         return self.last.loss
 
     def state_dict(self) -> dict[int, dict[str, Any]]:
@@ -242,7 +248,6 @@ def _specs(
     stages: Sequence[nn.Module],
     schedule: Schedule,
     program: Program,
-    owners: tuple[int, ...],
     loss_fn: LossFunction | None,
     optimizer: OptimizerFactory | None,
 ) -> list[RankSpec]:
@@ -253,7 +258,7 @@ def _specs(
         RankSpec(
             rank=rank,
             graph=schedule.graph,
-            owners=owners,
+            placement=schedule.placement,
             microbatches=schedule.microbatches,
             modules={stage: stages[stage] for stage in schedule.placement.owned[rank]},
             trained=trained,
@@ -270,7 +275,7 @@ def _start(target: str, program: Program, specs: list[RankSpec], timeout: float 
         from ..targets.local import LocalTarget
 
         # As on any other target, what is trained is a copy; `state_dict` hands it out.
-        return LocalTarget(program, copy.deepcopy(specs))
+        return LocalTarget(program, [copy.deepcopy(spec) for spec in specs])
     from ..targets.ray_dag import RayDagTarget
 
     return RayDagTarget(program, specs, timeout, transport)

@@ -1,62 +1,32 @@
-"""One rank: its stages, and the messages that wait for them. Every target runs these same methods."""
+"""One rank: its stages, and the messages that wait for them. Every target runs these same methods.
+
+A step is a :meth:`Rank.load`, operations and messages, and, once every rank is known to be well, a
+:meth:`Rank.keep` and :meth:`Rank.update`; where one is not, a :meth:`Rank.drop` on all of them. An OPT only
+notes that its stage is to be stepped: what it changes, :meth:`Rank.update` changes. Nothing of a stage runs
+between its OPT and the end of the step, so that is exact wherever OPT stands.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..ir.graph import StageGraph
 from ..ir.operations import Kind, Operation
 from .failure import OperationFailed
+from .mail import Mail
 from .message import Message
-from .stage import LossFunction, OptimizerFactory, Stage
+from .optimizer import StageOptimizer
+from .report import RankReport, StepLog
+from .spec import Batch, RankSpec
+from .stage import Stage
 
-__all__ = ["Batch", "Rank", "RankSpec", "Timed"]
+__all__ = ["Rank"]
 
 Tensors = tuple[torch.Tensor, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class RankSpec:
-    """All that a rank needs to know to run; sent to where it runs once.
-
-    ``modules`` maps the rank's stages to their modules; ``owners[s]`` is the rank of stage ``s``;
-    ``recomputed`` are the (stage, microbatch) that have an R; ``device`` is where the rank computes.
-    """
-
-    rank: int
-    graph: StageGraph
-    owners: tuple[int, ...]
-    microbatches: int
-    modules: Mapping[int, nn.Module]
-    trained: bool
-    recomputed: frozenset[tuple[int, int]]
-    loss_fn: LossFunction | None
-    optimizer: OptimizerFactory | None
-    device: str = "cpu"
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """One step's data for one rank, by (stage, microbatch): inputs of first, targets of last stages."""
-
-    step: int
-    inputs: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
-    targets: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Timed:
-    """An operation as it ran: seconds of a clock that all processes of the machine share."""
-
-    operation: Operation
-    start: float
-    end: float
 
 
 class Rank:
@@ -67,11 +37,12 @@ class Rank:
         self._spec = spec
         self._graph = spec.graph
         self._stages = {stage: self._stage(stage, module) for stage, module in spec.modules.items()}
+        self._optimizers = {s: StageOptimizer(x.parameters, spec.optimizer) for s, x in self._stages.items()}
+        self._due: dict[int, int] = {}
         self._batch = Batch(-1)
-        self._inbox: dict[tuple[Kind, int, int], dict[int, Message]] = {}
-        self._outbox: dict[tuple[Kind, int, int, int], Message] = {}
+        self._mail = Mail()
         self._expected: dict[tuple[int, int], list[int]] = {}
-        self._log: list[Timed] = []
+        self._log = StepLog()
         self.doing: tuple[str, float] = ("waiting for the first step", time.monotonic())
 
     def _stage(self, stage: int, module: nn.Module) -> Stage:
@@ -79,7 +50,6 @@ class Rank:
         return Stage(
             module.to(spec.device),
             loss_fn=None if spec.graph.successors[stage] else spec.loss_fn,
-            optimizer=spec.optimizer,
             scale=1.0 / spec.microbatches,
             trained=spec.trained,
             recomputed=frozenset(i for s, i in spec.recomputed if s == stage),
@@ -90,18 +60,45 @@ class Rank:
     def load(self, batch: Batch) -> None:
         """Starts a step with its data; whatever an unfinished step left behind is dropped."""
         self._batch = batch
-        self._inbox.clear()
-        self._outbox.clear()
+        self._mail.clear()
         self._expected.clear()
         self._log.clear()
+        self._due.clear()
         for stage in self._stages.values():
-            stage.reset()
+            stage.begin()
+        for optimizer in self._optimizers.values():
+            optimizer.begin()
 
-    def report(self) -> tuple[dict[tuple[int, int], float], list[Timed]]:
-        """The losses by (stage, microbatch) and what ran when; ends a step."""
+    def keep(self) -> None:
+        """All ranks ran the step to its end: its gradients count."""
+        for optimizer in self._optimizers.values():
+            optimizer.keep()
+
+    def drop(self) -> None:
+        """Some rank did not: the step leaves no trace."""
+        self.doing = (f"done with step {self._batch.step}, which failed", time.monotonic())
+        for stage in self._stages.values():
+            stage.undo()
+        for optimizer in self._optimizers.values():
+            optimizer.drop()
+
+    def update(self) -> None:
+        """Steps the optimizers of the stages that met their OPT. Raises :class:`OperationFailed`."""
+        for stage, entry in self._due.items():
+            operation = Operation(Kind.OPT, stage)
+            start = time.monotonic()
+            self.doing = (str(operation), start)
+            try:
+                self._optimizers[stage].step()
+            except Exception as error:
+                raise OperationFailed.wrap(self.number, operation, error) from error
+            self._log.correct(entry, start)
+
+    def report(self) -> RankReport:
+        """The losses and what ran when; ends a step."""
         losses = {(s, i): float(x) for s, stage in self._stages.items() for i, x in stage.losses.items()}
         self.doing = (f"done with step {self._batch.step}", time.monotonic())
-        return losses, list(self._log)
+        return self._log.report(losses)
 
     # --- operations --------------------------------------------------------------------------
 
@@ -115,15 +112,17 @@ class Rank:
         try:
             self._methods[operation.kind](self, operation.stage, operation.microbatch)
         except Exception as error:
-            raise OperationFailed.wrap(self._spec.rank, operation, error) from error
+            raise OperationFailed.wrap(self.number, operation, error) from error
         end = time.monotonic()
-        self._log.append(Timed(operation, start, end))
+        entry = self._log.add(operation, start, end)
+        if operation.kind is Kind.OPT:
+            self._due[operation.stage] = entry
         self.doing = (f"waiting after {operation}", end)
 
     def forward(self, stage: int, microbatch: int) -> None:
         """F: the module on the outputs of its predecessors, or on the microbatch itself."""
         if self._graph.predecessors[stage]:
-            messages = self._take(Kind.F, stage, microbatch, self._graph.predecessors[stage])
+            messages = self._mail.take(Kind.F, stage, microbatch, self._graph.predecessors[stage])
             inputs = tuple(x for message in messages for x in message.tensors)
             needs_grad = [flag for message in messages for flag in message.needs_grad]
             self._expected[stage, microbatch] = [sum(message.needs_grad) for message in messages]
@@ -157,12 +156,8 @@ class Rank:
         """R: the forward once more."""
         self._stages[stage].recompute(microbatch)
 
-    def optimizer_step(self, stage: int, microbatch: None = None) -> None:
-        """OPT: steps the optimizer of a stage."""
-        self._stages[stage].step()
-
     def _nothing(self, stage: int, microbatch: None = None) -> None:
-        """Reductions and gathers over replicas: with one replica there is nothing to do."""
+        """Reductions and gathers over replicas: with one replica there is nothing to do. Nor has OPT, yet."""
 
     _methods: Mapping[Kind, Callable[..., None]] = {
         Kind.F: forward,
@@ -170,7 +165,7 @@ class Rank:
         Kind.I: backward_input,
         Kind.W: backward_weight,
         Kind.R: recompute,
-        Kind.OPT: optimizer_step,
+        Kind.OPT: _nothing,
         Kind.REDUCE_GRAD: _nothing,
         Kind.UNSHARD: _nothing,
         Kind.RESHARD: _nothing,
@@ -183,41 +178,29 @@ class Rank:
     # --- messages ----------------------------------------------------------------------------
 
     def send(self, kind: Kind, stage: int, target: int, microbatch: int) -> Message:
-        """The message that ``stage`` has ready for ``target`` on another rank; it leaves this rank."""
-        return self._outbox.pop((kind, stage, target, microbatch))
+        """The output (F) or the input gradients (B) of ``stage`` for a stage on another rank; it leaves this rank."""
+        return self._mail.collect(kind, stage, target, microbatch)
 
     def receive(self, kind: Kind, message: Message) -> None:
         """Takes in a message from another rank. Raises ValueError for one of another step."""
         if message.step != self._batch.step:
             raise ValueError(f"a message of step {message.step} arrived in step {self._batch.step}")
-        self._store(kind, message)
+        self._mail.store(kind, message)
 
     def _message(self, source: int, target: int, microbatch: int, tensors: Tensors, flags: tuple[bool, ...]) -> Message:
         return Message(self._batch.step, source, target, microbatch, tensors, flags)
 
     def _deliver(self, kind: Kind, message: Message) -> None:
-        """Local messages wait in the inbox, those for other ranks to be sent."""
-        if self._spec.owners[message.target] == self._spec.rank:
-            self._store(kind, message)
-        else:
-            self._outbox[kind, message.source, message.target, message.microbatch] = message
-
-    def _store(self, kind: Kind, message: Message) -> None:
-        self._inbox.setdefault((kind, message.target, message.microbatch), {})[message.source] = message
-
-    def _take(self, kind: Kind, stage: int, microbatch: int, sources: tuple[int, ...]) -> list[Message]:
-        found = self._inbox.pop((kind, stage, microbatch), {})
-        missing = [source for source in sources if source not in found]
-        if missing:
-            raise RuntimeError(f"nothing arrived from stage {missing[0]}")
-        return [found[source] for source in sources]
+        """Local messages wait for their stage, those for other ranks to be sent."""
+        here = self._spec.placement(message.target, message.microbatch) == self.number
+        (self._mail.store if here else self._mail.post)(kind, message)
 
     def _gradients(self, stage: int, microbatch: int) -> Tensors | None:
         """The gradients of a stage's outputs, summed over its successors; None where it has a loss."""
         successors = self._graph.successors[stage]
         if not successors:
             return None
-        messages = self._take(Kind.B, stage, microbatch, successors)
+        messages = self._mail.take(Kind.B, stage, microbatch, successors)
         parts = zip(*(message.tensors for message in messages), strict=True)
         return tuple(sum(part[1:], start=part[0]) for part in parts)
 

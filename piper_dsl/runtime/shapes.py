@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..ir.graph import StageGraph
-from .rank import Batch, RankSpec
+from .spec import Batch, RankSpec
 
 __all__ = ["batch_bytes", "largest_message"]
 

@@ -1,4 +1,4 @@
-"""One stage on one rank: a module, its optimizer, and what it holds of every microbatch."""
+"""One stage on one rank: a module, and what it holds of every microbatch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from torch import nn
 
 from .random_state import RandomState
 
-__all__ = ["LossFunction", "OptimizerFactory", "Stage"]
+__all__ = ["LossFunction", "Stage"]
 
 Tensors = tuple[torch.Tensor, ...]
 LossFunction = Callable[..., torch.Tensor]
-OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 @dataclass(eq=False)
@@ -41,7 +40,6 @@ class Stage:
         module: nn.Module,
         *,
         loss_fn: LossFunction | None = None,
-        optimizer: OptimizerFactory | None = None,
         scale: float = 1.0,
         trained: bool = True,
         recomputed: Container[int] = (),
@@ -53,8 +51,8 @@ class Stage:
         self._trained = trained
         self._recomputed = recomputed
         self._held: dict[int, _Held] = {}
+        self._buffers: list[torch.Tensor] = []
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.optimizer = optimizer(self.parameters) if optimizer and self.parameters else None
 
     @property
     def held(self) -> int:
@@ -139,20 +137,23 @@ class Stage:
             raise ValueError(f"{len(roots)} outputs need a gradient, but {len(gradients)} gradients arrived")
         return roots, gradients
 
-    def reset(self) -> None:
-        """Forgets what an unfinished step left behind, gradients excepted."""
+    def begin(self) -> None:
+        """Starts a step: forgets what an unfinished one left behind, and remembers the module's buffers."""
         self.losses.clear()
         self._held.clear()
+        self._buffers = [buffer.clone() for buffer in self.module.buffers()]
+
+    def undo(self) -> None:
+        """Forgets the step: nothing is held, and the module's buffers (running means, say) are what they were."""
+        self.losses.clear()
+        self._held.clear()
+        with torch.no_grad():
+            for buffer, before in zip(self.module.buffers(), self._buffers, strict=True):
+                buffer.copy_(before)
 
     def free(self, microbatch: int) -> None:
         """Drops what is still held of a microbatch."""
         self._held.pop(microbatch, None)
-
-    def step(self) -> None:
-        """Steps the optimizer and clears the gradients. Nothing to do for a stage without parameters."""
-        if self.optimizer is not None:
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
 
 
 def _as_tuple(outputs: object) -> Tensors:

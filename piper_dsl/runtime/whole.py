@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from .stage import LossFunction, OptimizerFactory
+from .optimizer import OptimizerFactory
+from .stage import LossFunction
 
 __all__ = ["WholeModel"]
 

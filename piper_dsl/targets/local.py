@@ -9,8 +9,11 @@ import torch
 
 from ..ir.operations import Kind
 from ..lower.program import Code, Instruction, Program
+from ..runtime.failure import OperationFailed
 from ..runtime.message import Message
-from ..runtime.rank import Batch, Rank, RankSpec, Timed
+from ..runtime.rank import Rank
+from ..runtime.report import RankReport
+from ..runtime.spec import Batch, RankSpec
 
 __all__ = ["LocalTarget"]
 
@@ -29,13 +32,25 @@ class LocalTarget:
         self._program = list(program.in_order())
         self._ranks = [Rank(spec) for spec in specs]
 
-    def step(self, batches: Sequence[Batch]) -> list[tuple[dict[tuple[int, int], float], list[Timed]]]:
-        """Executes the program once; the report of every rank. Raises OperationFailed."""
+    def step(self, batches: Sequence[Batch]) -> list[RankReport]:
+        """Executes the program once; the report of every rank.
+
+        Raises OperationFailed; unless it was an optimizer that raised, nothing of the step stays.
+        """
         for rank, batch in zip(self._ranks, batches, strict=True):
             rank.load(batch)
         mail: dict[_Address, Message] = {}
-        for number, instruction in self._program:
-            self._execute(self._ranks[number], instruction, mail)
+        try:
+            for number, instruction in self._program:
+                self._execute(self._ranks[number], instruction, mail)
+        except OperationFailed:
+            for rank in self._ranks:
+                rank.drop()
+            raise
+        for rank in self._ranks:
+            rank.keep()
+        for rank in self._ranks:
+            rank.update()
         return [rank.report() for rank in self._ranks]
 
     def _execute(self, rank: Rank, instruction: Instruction, mail: dict[_Address, Message]) -> None:

@@ -13,21 +13,21 @@ Written by `piper-dsl compile --target python`. One actor a rank, one bind an op
 respects every dependency. To train a model of your own, change `stages`, `batches` and `loss` below.
 """
 
+import numpy as np
 import ray
 from ray.dag import InputNode, MultiOutputNode
 
 from piper_dsl.demo.gpt import next_byte_loss as loss
 from piper_dsl.demo.gpt import stages
 from piper_dsl.demo.text import batches
-from piper_dsl.ir import StageGraph
+from piper_dsl.ir import Placement, StageGraph
 from piper_dsl.runtime.batch import split_batch
-from piper_dsl.runtime.failure import OperationFailed
-from piper_dsl.runtime.rank import RankSpec
+from piper_dsl.runtime.spec import RankSpec
 from piper_dsl.targets.rank_actor import RankActor
 
 STEPS = 10
 MICROBATCHES = {microbatches}
-OWNERS = {owners}  # the rank of every stage
+PLACEMENT = Placement.by_stage(np.array({owners}), {ranks}, MICROBATCHES)  # the rank of every stage
 GRAPH = StageGraph({stages}, {edges})
 
 
@@ -47,7 +47,7 @@ def build_graph({actors}):
 
 
 def main():
-    model = stages(len(OWNERS))
+    model = stages({stages})
     ray.init(num_cpus={ranks}, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         ranks = [
@@ -55,9 +55,9 @@ def main():
                 RankSpec(
                     rank=rank,
                     graph=GRAPH,
-                    owners=OWNERS,
+                    placement=PLACEMENT,
                     microbatches=MICROBATCHES,
-                    modules={{stage: model[stage] for stage, owner in enumerate(OWNERS) if owner == rank}},
+                    modules={{stage: model[stage] for stage in PLACEMENT.owned[rank]}},
                     trained={trained},
                     recomputed=frozenset({recomputed}),
                     loss_fn=loss,
@@ -68,12 +68,14 @@ def main():
         ]
         graph = build_graph(*ranks).experimental_compile(_max_inflight_executions=1)
         for step, (inputs, targets) in zip(range(STEPS), batches(4 * MICROBATCHES)):
-            batch = split_batch(step, inputs, targets, MICROBATCHES, GRAPH, OWNERS, {ranks})
-            reports = [result.get(timeout=600) for result in graph.execute(batch)]
-            for report in reports:
-                if isinstance(report, OperationFailed):
-                    raise SystemExit(str(report))
-            losses = [loss for found, _ in reports for loss in found.values()]
+            batch = split_batch(step, inputs, targets, MICROBATCHES, GRAPH, PLACEMENT)
+            for failure in [result.get(timeout=600) for result in graph.execute(batch)]:
+                if failure is not None:
+                    raise SystemExit(str(failure))
+            # All ranks are well: now their gradients count, and their optimizers step.
+            ray.get([rank.keep.remote() for rank in ranks])
+            reports = ray.get([rank.update.remote() for rank in ranks])
+            losses = [loss for report in reports for loss in report.losses.values()]
             print(f"step {{step + 1}}: loss {{sum(losses) / len(losses):.4f}}", flush=True)
         graph.teardown()
     finally:

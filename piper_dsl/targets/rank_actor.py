@@ -13,12 +13,11 @@ import torch
 from ..ir.operations import Kind, Operation
 from ..runtime.failure import OperationFailed, where_raised
 from ..runtime.message import Message
-from ..runtime.rank import Batch, Rank, RankSpec, Timed
+from ..runtime.rank import Rank
+from ..runtime.report import RankReport
+from ..runtime.spec import Batch, RankSpec
 
-__all__ = ["RankActor", "RankReport"]
-
-RankReport = OperationFailed | tuple[dict[tuple[int, int], float], list[Timed]]
-"""What a rank's step ends in: its losses and what ran when, or what failed."""
+__all__ = ["RankActor"]
 
 _Arrived = Message | OperationFailed | None
 
@@ -27,8 +26,8 @@ class _RankActor:
     """One rank. Methods that are bound take what arrives first, then their constants.
 
     They never raise: a failure is returned in place of the result, and whoever reads it passes it on
-    and computes nothing more in this step. So the graph stays in step, every rank's ``finish`` knows,
-    and no optimizer steps on a rank that has heard of it.
+    and computes nothing more in this step. So the graph stays in step and runs to its end. What the
+    step changes, it changes behind the graph, when all ranks are known to be well: ``keep`` and ``update``.
     """
 
     def __init__(self, spec: RankSpec) -> None:
@@ -77,10 +76,10 @@ class _RankActor:
     def reshard(self, arrived: _Arrived, stage: int) -> _Arrived:
         return self._run(arrived, Operation(Kind.RESHARD, stage), None, False)
 
-    def finish(self, *tokens: _Arrived) -> RankReport:
-        """Ends a step; reads what nobody else does."""
+    def finish(self, *tokens: _Arrived) -> OperationFailed | None:
+        """Ends the graph's part of a step; reads what nobody else does. Returns what failed, None if nothing."""
         failed = next((token for token in tokens if isinstance(token, OperationFailed)), None)
-        return self._failure or failed or self._rank.report()
+        return self._failure or failed
 
     def _run(self, arrived: _Arrived, operation: Operation, target: int | None, frees: bool) -> _Arrived:
         if isinstance(arrived, OperationFailed):
@@ -108,7 +107,25 @@ class _RankActor:
             return None
         return self._rank.send(_direction(operation), operation.stage, target, operation.microbatch)
 
-    # --- called beside the graph -------------------------------------------------------------
+    # --- called behind the graph, on all ranks alike -----------------------------------------
+
+    def keep(self) -> None:
+        """No rank failed: the gradients of the step count."""
+        self._rank.keep()
+
+    def drop(self) -> None:
+        """Some rank failed: the step leaves no trace."""
+        self._rank.drop()
+
+    def update(self) -> OperationFailed | RankReport:
+        """Steps the optimizers; what ran when, or what an optimizer raised."""
+        try:
+            self._rank.update()
+        except OperationFailed as failure:
+            return failure
+        return self._rank.report()
+
+    # --- called at any time ------------------------------------------------------------------
 
     def where(self) -> str:
         """What the rank is doing, in words; answered also while the graph runs."""

@@ -18,10 +18,11 @@ from ..diagnostics import Diagnostic, PipeError
 from ..lower.binds import BindPlan, loaded, plan_binds
 from ..lower.program import Program
 from ..runtime.failure import OperationFailed
-from ..runtime.rank import Batch, RankSpec, Timed
+from ..runtime.report import RankReport
 from ..runtime.shapes import batch_bytes, largest_message
+from ..runtime.spec import Batch, RankSpec
 from .gloo_communicator import GlooCommunicator
-from .rank_actor import RankActor, RankReport
+from .rank_actor import RankActor
 from .ray_session import RaySession
 from .watchdog import Watchdog
 
@@ -76,7 +77,7 @@ class RayDagTarget:
         self._graph: Any = None
         self._between_steps = True
 
-    def step(self, batches: Sequence[Batch]) -> list[tuple[dict[tuple[int, int], float], list[Timed]]]:
+    def step(self, batches: Sequence[Batch]) -> list[RankReport]:
         """Executes the graph once; the report of every rank.
 
         Raises OperationFailed for an operation that raised, PipeError for a rank that died or a step
@@ -87,16 +88,28 @@ class RayDagTarget:
         self._between_steps = False
         try:
             with self._watchdog.over(self._actors) as watch:
-                # What get() returns are views on Ray's channels: copied before anything else happens.
                 results = self._graph.execute(list(batches))
-                reports: list[RankReport] = [copy.deepcopy(result.get(timeout=NEVER)) for result in results]
+                # What get() returns are views on Ray's channels: copied before anything else happens.
+                ended: list[OperationFailed | None] = [copy.deepcopy(result.get(timeout=NEVER)) for result in results]
+                reports = self._settled([failure for failure in ended if failure is not None])
         except RayError as error:
             raise PipeError(watch.verdict or self._death(error)) from error
         self._between_steps = True
         failed = [report for report in reports if isinstance(report, OperationFailed)]
         if failed:
             raise failed[0]
-        return [report for report in reports if not isinstance(report, OperationFailed)]
+        return [report for report in reports if isinstance(report, RankReport)]
+
+    def _settled(self, failed: list[OperationFailed]) -> list[OperationFailed | RankReport]:
+        """Ends a step on all ranks alike: kept and stepped where nothing failed, else dropped."""
+        if failed:
+            ray.get([actor.drop.remote() for actor in self._actors])
+            return [failed[0]]
+        # Calls on an actor run in their order, so only the last is waited for.
+        for actor in self._actors:
+            actor.keep.remote()
+        reports: list[OperationFailed | RankReport] = ray.get([actor.update.remote() for actor in self._actors])
+        return reports
 
     def _start(self, batches: Sequence[Batch]) -> None:
         gpus = self._on_gpus

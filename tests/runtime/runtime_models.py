@@ -201,6 +201,19 @@ class FaultyWeight(nn.Module):
         return hidden @ _Guard.apply(self.weight, bool(hidden.max() > HOT))
 
 
+class RunningMean(Dense):
+    """Keeps a running mean of its inputs in a buffer, and adds it to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, hidden: torch.Tensor, *others: torch.Tensor) -> Tensors:
+        if self.training:
+            self.mean.mul_(0.9).add_(hidden.detach().mean(dim=0), alpha=0.1)
+        return (torch.tanh(self.linear(hidden) + self.mean), *others)
+
+
 class Linear(nn.Module):
     """Linear in its weight and without a bias, then dropout: see the test of recomputation."""
 

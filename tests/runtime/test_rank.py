@@ -9,10 +9,12 @@ import torch
 from runtime_models import WIDTH, Front, Middle, mixed_batch
 from torch import nn
 
-from piper_dsl.ir import Kind, Operation, StageGraph
+from piper_dsl.ir import Kind, Operation, Placement, StageGraph
+from piper_dsl.ir.placement import loop_ranks
 from piper_dsl.runtime.failure import OperationFailed
 from piper_dsl.runtime.message import Message
-from piper_dsl.runtime.rank import Batch, Rank, RankSpec
+from piper_dsl.runtime.rank import Rank
+from piper_dsl.runtime.spec import Batch, RankSpec
 
 F0, B0 = Operation(Kind.F, 0, 0), Operation(Kind.B, 0, 0)
 
@@ -21,7 +23,7 @@ def _rank(rank: int, module: nn.Module, loss_fn: Callable[..., object] = nn.func
     spec = RankSpec(
         rank=rank,
         graph=StageGraph.chain(3),
-        owners=(0, 1, 2),
+        placement=Placement.by_stage(loop_ranks(3, 3), 3, 2),
         microbatches=2,
         modules={rank: module.double()},
         trained=True,

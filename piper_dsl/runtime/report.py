@@ -1,0 +1,70 @@
+"""What a rank says of a step: its losses, and what it ran when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.operations import Kind, Operation
+
+__all__ = ["RankReport", "StepLog", "Timed"]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An operation as it ran: seconds of a clock that all processes of the machine share."""
+
+    operation: Operation
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, eq=False)
+class RankReport:
+    """One step of one rank.
+
+    ``losses`` by (stage, microbatch), of the stages that have a loss. ``operations`` (int32) has kind,
+    stage and microbatch (-1: none) of what ran, in order, and ``times`` (float64, seconds) its start and
+    end: arrays, which cross process borders faster than values.
+    """
+
+    losses: Mapping[tuple[int, int], float]
+    operations: np.ndarray
+    times: np.ndarray
+
+    def timed(self) -> tuple[Timed, ...]:
+        """What ran when, as values."""
+        rows = zip(self.operations.tolist(), self.times.tolist(), strict=True)
+        return tuple(
+            Timed(Operation(Kind(kind), stage, None if microbatch < 0 else microbatch), start, end)
+            for (kind, stage, microbatch), (start, end) in rows
+        )
+
+
+class StepLog:
+    """Writes down what runs when, as cheaply as Python can: one tuple an operation."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, float, float]] = []
+
+    def clear(self) -> None:
+        self._rows.clear()
+
+    def add(self, operation: Operation, start: float, end: float) -> int:
+        """Notes an operation; returns its number, for :meth:`correct`."""
+        microbatch = -1 if operation.microbatch is None else operation.microbatch
+        self._rows.append((operation.kind, operation.stage, microbatch, start, end))
+        return len(self._rows) - 1
+
+    def correct(self, number: int, start: float) -> None:
+        """Replaces the times of an operation by ``start`` and now."""
+        self._rows[number] = (*self._rows[number][:3], start, time.monotonic())
+
+    def report(self, losses: Mapping[tuple[int, int], float]) -> RankReport:
+        """All that was noted."""
+        operations = np.array([row[:3] for row in self._rows], dtype=np.int32).reshape(-1, 3)
+        times = np.array([row[3:] for row in self._rows], dtype=np.float64).reshape(-1, 2)
+        return RankReport(losses, operations, times)

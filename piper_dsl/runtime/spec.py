@@ -1,0 +1,47 @@
+"""What is sent to a rank: once, all it needs to run; with every step, its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from ..ir.graph import StageGraph
+from ..ir.placement import Placement
+from .optimizer import OptimizerFactory
+from .stage import LossFunction
+
+__all__ = ["Batch", "RankSpec"]
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RankSpec:
+    """All that a rank needs to know to run; sent to where it runs once.
+
+    ``modules`` maps the rank's stages to their modules; ``recomputed`` are the (stage, microbatch) that
+    have an R; ``device`` is where the rank computes.
+    """
+
+    rank: int
+    graph: StageGraph
+    placement: Placement
+    microbatches: int
+    modules: Mapping[int, nn.Module]
+    trained: bool
+    recomputed: frozenset[tuple[int, int]]
+    loss_fn: LossFunction | None
+    optimizer: OptimizerFactory | None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One step's data for one rank, by (stage, microbatch): inputs of first, targets of last stages."""
+
+    step: int
+    inputs: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
+    targets: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)

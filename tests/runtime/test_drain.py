@@ -1,0 +1,122 @@
+"""An operation that raises leaves no trace, on every target: no rank steps, and the next step is what it would be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from runtime_models import HOT, WIDTH, Faulty, FaultyWeight, RunningMean, first_and_last, sgd
+from runtime_reference import assert_close, only, operations, rows, written
+from torch import nn
+
+import piper_dsl as piper
+
+pytestmark = pytest.mark.usefixtures("ray_instance")
+
+TARGETS = ["local", "ray-dag"]
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+EARLY = """
+ranks 2
+stages 4
+microbatches 2
+rank 0: 0F0 0F1 2F0 2F1 2B0 2B1 2OPT 0B0 0B1 0OPT
+rank 1: 1F0 1F1 3F0 3F1 3B0 3B1 3OPT 1B0 1B1 1OPT
+"""
+"""Stages 2 and 3 meet their OPT before stages 0 and 1 have run a backward."""
+
+GRADIENTS = EARLY.replace("2OPT", "").replace("3OPT", "").replace("0OPT", "").replace("1OPT", "")
+
+
+def _batch(seed: int, hot: int | None = None) -> Batch:
+    """Four samples for two microbatches, one of which may be hot."""
+    x, y = torch.rand(2, 4, WIDTH, generator=torch.Generator().manual_seed(seed))
+    if hot is not None:
+        x[2 * hot : 2 * hot + 2] = 2 * HOT
+    return x, y
+
+
+def _stages() -> list[nn.Module]:
+    """Stage 0 raises in its backward, stage 1 in its forward if told to; stages 1 to 3 keep a running mean."""
+    torch.manual_seed(0)
+    return [FaultyWeight(), RunningMean(), RunningMean(), RunningMean()]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_rank_steps_although_some_met_their_opt_and_the_next_step_is_exact(target: str) -> None:
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd}
+    with piper.Pipeline(_stages(), written(EARLY), **arguments) as undisturbed:
+        losses = [undisturbed.step(*_batch(seed)) for seed in (0, 1, 2)]
+        wanted = undisturbed.state_dict()
+    with piper.Pipeline(_stages(), written(EARLY), target=target, timeout=60.0, **arguments) as pipeline:
+        found = [pipeline.step(*_batch(0))]
+        before = pipeline.state_dict()
+        for hot in (0, 1):
+            with pytest.raises(piper.PipeError) as error:
+                pipeline.step(*_batch(9, hot))
+            message = f"rank 0: stage 0, backward (B) of microbatch {hot}: ValueError: the weight gradient is too hot"
+            assert (only(error).code, only(error).message) == ("P710", message)
+            assert any("runtime_models.py" in note for note in only(error).notes)
+            # Neither parameters nor buffers nor gradients tell of it.
+            assert_close(pipeline.state_dict(), before, 0.0)
+            assert pipeline.gradients() == {stage: {} for stage in range(4)}
+            assert pipeline.held() == [0, 0]
+        found += [pipeline.step(*_batch(seed)) for seed in (1, 2)]
+        assert found == losses
+        assert_close(pipeline.state_dict(), wanted, 0.0)
+        assert operations(pipeline) == rows(pipeline.schedule)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gradients_found_before_a_step_that_failed_are_still_there(target: str) -> None:
+    with piper.Pipeline(_stages(), written(GRADIENTS), loss_fn=first_and_last) as undisturbed:
+        for seed in (0, 1):
+            undisturbed.step(*_batch(seed))
+        wanted = undisturbed.gradients()
+    stages = written(GRADIENTS)
+    with piper.Pipeline(_stages(), stages, loss_fn=first_and_last, target=target, timeout=60.0) as pipeline:
+        pipeline.step(*_batch(0))
+        with pytest.raises(piper.PipeError, match="too hot"):
+            pipeline.step(*_batch(9, hot=1))
+        pipeline.step(*_batch(1))
+        assert_close(pipeline.gradients(), wanted, 0.0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_first_step_may_fail_too(target: str) -> None:
+    torch.manual_seed(0)
+    stages = [nn.Identity(), Faulty("raise")]
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd}
+    schedule = piper.load("zb_h1", p=2, m=2)
+    with piper.Pipeline(stages, schedule, **arguments) as undisturbed:
+        loss = undisturbed.step(*_batch(1))
+    with piper.Pipeline(stages, schedule, target=target, timeout=60.0, **arguments) as pipeline:
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_batch(0, hot=1))
+        message = "rank 1: stage 1, forward (F) of microbatch 1: ValueError: too hot to handle"
+        assert only(error).message == message
+        assert pipeline.step(*_batch(1)) == loss
+
+
+class Stubborn(torch.optim.SGD):
+    """An optimizer that raises."""
+
+    def step(self, closure: None = None) -> None:
+        raise ArithmeticError("no step today")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_optimizer_that_raises_stops_the_pipeline(target: str) -> None:
+    # Others may have stepped: going on would train stages that are out of step.
+    stages = [nn.Tanh(), nn.Linear(WIDTH, WIDTH)]
+    schedule = piper.load("1f1b", p=2, m=2)
+    arguments = {"loss_fn": nn.functional.mse_loss, "optimizer": Stubborn, "target": target, "timeout": 60.0}
+    with piper.Pipeline(stages, schedule, **arguments) as pipeline:
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_batch(0))
+        message = "rank 1: stage 1, optimizer step (OPT): ArithmeticError: no step today"
+        assert (only(error).code, only(error).message) == ("P710", message)
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_batch(0))
+        assert only(error).code == "P712"
+        assert message in only(error).message
+        assert only(error).help == "make a new one"
