@@ -20,8 +20,10 @@ __all__ = ["run"]
 class RunTarget(str, Enum):
     """What runs the schedule."""
 
+    AUTO = "auto"
     LOCAL = "local"
     RAY_DAG = "ray-dag"
+    RAY_PROGRAM = "ray-program"
 
 
 def run(
@@ -83,7 +85,7 @@ def run(
 
 
 def _require_extra(target: RunTarget) -> None:
-    needed = ("torch",) if target is RunTarget.LOCAL else ("torch", "ray")
+    needed = ("torch",) if target in (RunTarget.AUTO, RunTarget.LOCAL) else ("torch", "ray")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         names = " and ".join(missing)

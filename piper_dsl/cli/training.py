@@ -17,7 +17,8 @@ from torch import nn
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.schedule import Schedule
 from ..runtime.failure import where_raised
-from ..runtime.pipeline import Pipeline, StepReport, measured_costs
+from ..runtime.measure import StepReport, measured_costs
+from ..runtime.pipeline import Pipeline
 from ..runtime.whole import WholeModel
 from ..simulate import simulate
 from .common import Format, console, print_json
@@ -49,8 +50,9 @@ class Job:
 
 @dataclass(frozen=True)
 class _Result:
-    """What came of it: losses by step, a report by step, and the losses of one process if wanted."""
+    """What came of it: what ran, losses by step, a report by step, and the losses of one process if wanted."""
 
+    target: str
     losses: list[float]
     reports: list[StepReport]
     whole: list[float]
@@ -65,8 +67,8 @@ def train(job: Job) -> None:
     loss_fn = _named(job.loss, "--loss")
     batches = _first(_made(job.data, "--data", job.batch), job)
     with _progress() as progress:
-        losses, reports = _pipeline(job, stages, loss_fn, batches, progress)
-        result = _Result(losses, reports, _whole(job, stages, loss_fn, batches, progress))
+        target, losses, reports = _pipeline(job, stages, loss_fn, batches, progress)
+        result = _Result(target, losses, reports, _whole(job, stages, loss_fn, batches, progress))
     if job.format is Format.JSON:
         print_json(_document(job, result))
     else:
@@ -143,7 +145,7 @@ def _progress() -> Progress:
 
 def _pipeline(
     job: Job, stages: Sequence[nn.Module], loss_fn: Callable[..., Any], batches: list[Any], progress: Progress
-) -> tuple[list[float], list[StepReport]]:
+) -> tuple[str, list[float], list[StepReport]]:
     bar = progress.add_task(f"{job.target}: starting", total=len(batches))
     losses, reports = [], []
     with Pipeline(
@@ -160,7 +162,7 @@ def _pipeline(
             reports.append(pipeline.last)
             progress.update(bar, advance=1, description=f"{job.target}: training")
         progress.update(bar, description=f"{job.target}: closing")
-    return losses, reports
+    return pipeline.target, losses, reports
 
 
 def _whole(
@@ -207,7 +209,7 @@ def _document(job: Job, result: _Result) -> dict[str, Any]:
     times = _times(job, result.reports)
     return {
         "schedule": job.schedule.name,
-        "target": job.target,
+        "target": result.target,
         "losses": result.losses,
         "seconds": vars(times) if times else None,
         "largest_difference": _difference(result) if result.whole else None,
@@ -217,7 +219,7 @@ def _document(job: Job, result: _Result) -> dict[str, Any]:
 def _print(job: Job, result: _Result) -> None:
     terminal = console()
     losses = result.losses
-    terminal.print(f"[bold]{job.schedule.name}[/] on {job.target}, {len(losses)} steps")
+    terminal.print(f"[bold]{job.schedule.name}[/] on {result.target}, {len(losses)} steps")
     terminal.print(f"loss   {losses[0]:.4f} {_curve(losses)} {losses[-1]:.4f}")
     for start in range(0, len(losses), 10):
         terminal.print(f"       {start + 1:>4}  " + "  ".join(f"{loss:.4f}" for loss in losses[start : start + 10]))

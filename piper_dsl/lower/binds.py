@@ -83,7 +83,7 @@ def plan_binds(program: Program) -> BindPlan:
     for (rank, operation), source in zip(calls, threaded.sources, strict=True):
         key = (operation.stage, operation.microbatch)
         bind = Bind(
-            result=_name(operation),
+            result=_on_rank(program, operation, rank),
             rank=rank,
             operation=operation,
             source=source,
@@ -105,6 +105,12 @@ def _call(
 def _name(operation: Operation) -> str:
     microbatch = "" if operation.microbatch is None else operation.microbatch
     return f"{operation.kind.name.lower()}{microbatch}_s{operation.stage}"
+
+
+def _on_rank(program: Program, operation: Operation, rank: int) -> str:
+    """The name of a result. An operation of a whole stage runs on every rank that has a copy of it."""
+    copied = operation.microbatch is None and len(program.placement.copies[operation.stage]) > 1
+    return f"{_name(operation)}_r{rank}" if copied else _name(operation)
 
 
 def _messages(program: Program) -> tuple[dict[Operation, Operation], dict[Operation, int]]:

@@ -16,7 +16,7 @@ from ..ir.operations import Kind, Operation
 from ..ir.placement import Placement
 from .buffers import receive_buffers
 
-__all__ = ["Code", "Instruction", "Program"]
+__all__ = ["FORWARDS", "Code", "Instruction", "Program"]
 
 FORMAT = 2
 _FIELDS = ("code", "stage", "microbatch", "peer", "peer_stage", "buffer")
@@ -39,6 +39,10 @@ class Code(IntEnum):
     SEND_B = Kind.SEND_B
     RECV_B = Kind.RECV_B
     FREE = 100
+
+
+FORWARDS = (Code.F, Code.SEND_F, Code.RECV_F)
+"""What is left of a program that only evaluates. In any order that runs, these alone run too."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 
@@ -11,7 +11,7 @@ from ..ir.graph import StageGraph
 from ..ir.placement import Placement
 from .spec import Batch
 
-__all__ = ["Data", "split_batch"]
+__all__ = ["Data", "signature", "split_batch"]
 
 Tensors = tuple[torch.Tensor, ...]
 Data = torch.Tensor | Sequence[torch.Tensor]
@@ -24,6 +24,7 @@ def split_batch(
     microbatches: int,
     graph: StageGraph,
     placement: Placement,
+    training: bool = True,
 ) -> list[Batch]:
     """The data of one step for every rank: equal parts of every tensor along its first dimension.
 
@@ -48,8 +49,16 @@ def split_batch(
             }
             for name, found in given.items()
         }
-        batches.append(Batch(step, own["inputs"], own["targets"]))
+        batches.append(Batch(step, own["inputs"], own["targets"], training))
     return batches
+
+
+def signature(batches: Sequence[Batch]) -> Hashable:
+    """What the shapes of all messages of a step depend on: shapes and dtypes of its data, over all ranks."""
+    data = [(name, part) for batch in batches for name, part in (("in", batch.inputs), ("out", batch.targets))]
+    found = ((name, stage, tensors) for name, part in data for (stage, _), tensors in part.items())
+    # All microbatches of a stage are cut alike, so one of them speaks for all.
+    return tuple(sorted({(name, stage, *((tuple(x.shape), str(x.dtype)) for x in xs)) for name, stage, xs in found}))
 
 
 def _fail(message: str, help: str | None = None) -> PipeError:

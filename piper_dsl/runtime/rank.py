@@ -21,6 +21,7 @@ from .mail import Mail
 from .message import Message
 from .optimizer import StageOptimizer
 from .report import RankReport, StepLog
+from .shared import SharedGradients, SharedGroup
 from .spec import Batch, RankSpec
 from .stage import Stage
 
@@ -37,7 +38,8 @@ class Rank:
         self._spec = spec
         self._graph = spec.graph
         self._stages = {stage: self._stage(stage, module) for stage, module in spec.modules.items()}
-        self._optimizers = {s: StageOptimizer(x.parameters, spec.optimizer) for s, x in self._stages.items()}
+        self._optimizers = {s: StageOptimizer(own, spec.optimizer) for s, own in self._own_parameters().items()}
+        self._shared = {group.number: self._shared_gradients(group) for group in spec.shared}
         self._due: dict[int, int] = {}
         self._batch = Batch(-1)
         self._mail = Mail()
@@ -55,6 +57,19 @@ class Rank:
             recomputed=frozenset(i for s, i in spec.recomputed if s == stage),
         )
 
+    def _own_parameters(self) -> dict[int, list[nn.Parameter]]:
+        """By stage; what two stages of this rank share belongs to the first, or it would be stepped twice."""
+        seen: set[int] = set()
+        own = {}
+        for stage, runner in self._stages.items():
+            own[stage] = [p for p in runner.parameters if id(p) not in seen]
+            seen |= {id(p) for p in own[stage]}
+        return own
+
+    def _shared_gradients(self, group: SharedGroup) -> SharedGradients:
+        parameters = {s: dict(stage.module.named_parameters()) for s, stage in self._stages.items()}
+        return SharedGradients([parameters[stage][name] for stage, name in group.members])
+
     # --- a step ------------------------------------------------------------------------------
 
     def load(self, batch: Batch) -> None:
@@ -65,7 +80,7 @@ class Rank:
         self._log.clear()
         self._due.clear()
         for stage in self._stages.values():
-            stage.begin()
+            stage.begin(batch.training)
         for optimizer in self._optimizers.values():
             optimizer.begin()
 
@@ -75,12 +90,30 @@ class Rank:
             optimizer.keep()
 
     def drop(self) -> None:
-        """Some rank did not: the step leaves no trace."""
-        self.doing = (f"done with step {self._batch.step}, which failed", time.monotonic())
+        """Some rank did not, or the step only evaluates: it leaves no trace."""
+        self.doing = (f"done with step {self._batch.step}", time.monotonic())
         for stage in self._stages.values():
             stage.undo()
         for optimizer in self._optimizers.values():
             optimizer.drop()
+
+    @property
+    def steps(self) -> bool:
+        """Whether optimizers step at the end of this step: then they do so on all ranks."""
+        return bool(self._due)
+
+    def shared(self) -> dict[int, torch.Tensor]:
+        """By group: the gradients of parameters that other ranks hold too, to be summed before they are stepped."""
+        return {number: gradients.pack() for number, gradients in self._shared.items()}
+
+    def sharing(self, number: int) -> tuple[int, ...]:
+        """The ranks of a group of shared parameters."""
+        return next(group.ranks for group in self._spec.shared if group.number == number)
+
+    def take_shared(self, sums: Mapping[int, torch.Tensor]) -> None:
+        """Takes the sums of what :meth:`shared` gave on all ranks of a group."""
+        for number, gradients in self._shared.items():
+            gradients.unpack(sums[number])
 
     def update(self) -> None:
         """Steps the optimizers of the stages that met their OPT. Raises :class:`OperationFailed`."""

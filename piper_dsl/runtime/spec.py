@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 from ..ir.graph import StageGraph
 from ..ir.placement import Placement
 from .optimizer import OptimizerFactory
+from .shared import SharedGroup
 from .stage import LossFunction
 
 __all__ = ["Batch", "RankSpec"]
@@ -23,7 +24,7 @@ class RankSpec:
     """All that a rank needs to know to run; sent to where it runs once.
 
     ``modules`` maps the rank's stages to their modules; ``recomputed`` are the (stage, microbatch) that
-    have an R; ``device`` is where the rank computes.
+    have an R; ``shared`` are parameters that other ranks hold too; ``device`` is where the rank computes.
     """
 
     rank: int
@@ -35,13 +36,18 @@ class RankSpec:
     recomputed: frozenset[tuple[int, int]]
     loss_fn: LossFunction | None
     optimizer: OptimizerFactory | None
+    shared: Sequence[SharedGroup] = ()
     device: str = "cpu"
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One step's data for one rank, by (stage, microbatch): inputs of first, targets of last stages."""
+    """One step's data for one rank, by (stage, microbatch): inputs of first, targets of last stages.
+
+    A step that is not ``training`` runs forwards only, and leaves no trace.
+    """
 
     step: int
     inputs: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
     targets: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
+    training: bool = True

@@ -52,6 +52,8 @@ class Stage:
         self._recomputed = recomputed
         self._held: dict[int, _Held] = {}
         self._buffers: list[torch.Tensor] = []
+        self._modes: list[tuple[nn.Module, bool]] = []
+        self._active = trained
         self.parameters = [p for p in module.parameters() if p.requires_grad]
 
     @property
@@ -68,12 +70,12 @@ class Stage:
         """
         leaves = tuple(x.detach().requires_grad_(flag) for x, flag in zip(inputs, needs_grad, strict=True))
         held = _Held(leaves, target=target)
-        recomputed = microbatch in self._recomputed
+        recomputed = self._active and microbatch in self._recomputed
         if recomputed:
             held.random_state = RandomState.now()
-        with torch.set_grad_enabled(self._trained):
+        with torch.set_grad_enabled(self._active):
             outputs = self._run(microbatch, held)
-        if self._trained:
+        if self._active:
             # Under recomputation the graph is built, so that its needs are known, and dropped here.
             held.outputs = () if recomputed else outputs
             self._held[microbatch] = held
@@ -137,8 +139,17 @@ class Stage:
             raise ValueError(f"{len(roots)} outputs need a gradient, but {len(gradients)} gradients arrived")
         return roots, gradients
 
-    def begin(self) -> None:
-        """Starts a step: forgets what an unfinished one left behind, and remembers the module's buffers."""
+    def begin(self, training: bool) -> None:
+        """Starts a step: forgets what an unfinished one left behind, and remembers the module's buffers.
+
+        In a step that is not ``training`` the module is in its mode for evaluation.
+        """
+        self._active = self._trained and training
+        for module, mode in self._modes:
+            module.training = mode
+        self._modes = [] if training else [(module, module.training) for module in self.module.modules()]
+        if not training:
+            self.module.eval()
         self.losses.clear()
         self._held.clear()
         self._buffers = [buffer.clone() for buffer in self.module.buffers()]

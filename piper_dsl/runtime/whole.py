@@ -20,7 +20,12 @@ class WholeModel:
     def __init__(self, stages: Sequence[nn.Module], loss_fn: LossFunction, optimizer: OptimizerFactory) -> None:
         self.stages = copy.deepcopy(list(stages))
         self._loss_fn = loss_fn
-        parameters = [[p for p in stage.parameters() if p.requires_grad] for stage in self.stages]
+        owned: dict[nn.Parameter, int] = {}
+        for number, stage in enumerate(self.stages):
+            for parameter in stage.parameters():
+                # What stages share is stepped once.
+                owned.setdefault(parameter, number)
+        parameters = [[p for p, o in owned.items() if o == n and p.requires_grad] for n in range(len(self.stages))]
         self._optimizers = [optimizer(own) for own in parameters if own]
 
     def step(

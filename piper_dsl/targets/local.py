@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from ..ir.operations import Kind
-from ..lower.program import Code, Instruction, Program
+from ..lower.program import FORWARDS, Code, Instruction, Program
 from ..runtime.failure import OperationFailed
 from ..runtime.message import Message
 from ..runtime.rank import Rank
 from ..runtime.report import RankReport
+from ..runtime.shared import total
 from ..runtime.spec import Batch, RankSpec
 
 __all__ = ["LocalTarget"]
@@ -30,6 +31,7 @@ class LocalTarget:
 
     def __init__(self, program: Program, specs: Sequence[RankSpec]) -> None:
         self._program = list(program.in_order())
+        self._forwards = [step for step in self._program if step[1].code in FORWARDS]
         self._ranks = [Rank(spec) for spec in specs]
 
     def step(self, batches: Sequence[Batch]) -> list[RankReport]:
@@ -40,18 +42,34 @@ class LocalTarget:
         for rank, batch in zip(self._ranks, batches, strict=True):
             rank.load(batch)
         mail: dict[_Address, Message] = {}
+        training = batches[0].training
         try:
-            for number, instruction in self._program:
+            for number, instruction in self._program if training else self._forwards:
                 self._execute(self._ranks[number], instruction, mail)
         except OperationFailed:
-            for rank in self._ranks:
-                rank.drop()
+            self._drop()
             raise
+        if training:
+            self._keep()
+        reports = [rank.report() for rank in self._ranks]
+        if not training:
+            self._drop()
+        return reports
+
+    def _drop(self) -> None:
+        for rank in self._ranks:
+            rank.drop()
+
+    def _keep(self) -> None:
+        """All ranks are well: gradients count, those of copies and tied stages are summed, optimizers step."""
         for rank in self._ranks:
             rank.keep()
-        for rank in self._ranks:
+        stepped = [rank for rank in self._ranks if rank.steps]
+        shared = [rank.shared() for rank in stepped]
+        sums = {number: total(part[number] for part in shared if number in part) for part in shared for number in part}
+        for rank in stepped:
+            rank.take_shared(sums)
             rank.update()
-        return [rank.report() for rank in self._ranks]
 
     def _execute(self, rank: Rank, instruction: Instruction, mail: dict[_Address, Message]) -> None:
         code, stage, microbatch, other = (

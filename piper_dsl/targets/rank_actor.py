@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,18 +9,18 @@ import ray
 import torch
 
 from ..ir.operations import Kind, Operation
-from ..runtime.failure import OperationFailed, where_raised
+from ..runtime.failure import OperationFailed
 from ..runtime.message import Message
-from ..runtime.rank import Rank
-from ..runtime.report import RankReport
+from ..runtime.shared import total
 from ..runtime.spec import Batch, RankSpec
+from .rank_host import ACTOR_OPTIONS, RankHost
 
 __all__ = ["RankActor"]
 
 _Arrived = Message | OperationFailed | None
 
 
-class _RankActor:
+class _RankActor(RankHost):
     """One rank. Methods that are bound take what arrives first, then their constants.
 
     They never raise: a failure is returned in place of the result, and whoever reads it passes it on
@@ -31,18 +29,16 @@ class _RankActor:
     """
 
     def __init__(self, spec: RankSpec) -> None:
+        super().__init__(spec)
         self._failure: OperationFailed | None = None
-        self._startup: tuple[str, tuple[str, ...]] | None = None
-        try:
-            self._rank = Rank(spec)
-        except Exception as error:
-            self._startup = (f"{type(error).__name__}: {error}", where_raised(error))
+        self._training = True
 
     # --- bound into the graph ----------------------------------------------------------------
 
     def load(self, batches: Sequence[Batch], rank: int) -> None:
         """Starts a step with the data of this rank."""
         self._failure = None
+        self._training = batches[rank].training
         self._rank.load(batches[rank])
 
     def forward(self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool) -> _Arrived:
@@ -96,6 +92,8 @@ class _RankActor:
 
     def _computed(self, arrived: _Arrived, operation: Operation, target: int | None, frees: bool) -> Message | None:
         """Runs an operation; the message it has for a stage on another rank, if it has one."""
+        if not self._training and operation.kind is not Kind.F:
+            return None
         if isinstance(arrived, Message):
             self._rank.receive(_direction(operation), arrived)
         self._rank.run(operation)
@@ -117,36 +115,17 @@ class _RankActor:
         """Some rank failed: the step leaves no trace."""
         self._rank.drop()
 
-    def update(self) -> OperationFailed | RankReport:
-        """Steps the optimizers; what ran when, or what an optimizer raised."""
-        try:
-            self._rank.update()
-        except OperationFailed as failure:
-            return failure
-        return self._rank.report()
+    def shared(self) -> dict[int, torch.Tensor]:
+        """The gradients that are to be summed over ranks before they are stepped."""
+        return self._rank.shared()
 
-    # --- called at any time ------------------------------------------------------------------
-
-    def where(self) -> str:
-        """What the rank is doing, in words; answered also while the graph runs."""
-        doing, since = self._rank.doing
-        return f"{doing}, for {time.monotonic() - since:.1f} s"
-
-    def started(self) -> tuple[int, tuple[str, tuple[str, ...]] | None]:
-        """The process, and why the rank could not be made there, with its traceback; None if it could."""
-        return os.getpid(), self._startup
-
-    def state(self) -> dict[int, dict[str, Any]]:
-        return self._rank.state()
-
-    def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
-        return self._rank.gradients()
-
-    def held(self) -> int:
-        return self._rank.held()
+    def take_shared(self, *parts: dict[int, torch.Tensor]) -> None:
+        """Takes the sums of what ``shared`` gave on all ranks."""
+        numbers = {number for part in parts for number in part}
+        self._rank.take_shared({n: total(part[n] for part in parts if n in part) for n in numbers})
 
 
-RankActor: Any = ray.remote(_RankActor)
+RankActor: Any = ray.remote(**ACTOR_OPTIONS)(_RankActor)
 """The actor class of :class:`_RankActor`: ``RankActor.options(…).remote(spec)``."""
 
 

@@ -54,11 +54,11 @@ class RaySession:
             message = f"{ranks} ranks need {ranks} {what}s, one each; Ray has {free} free of {total}"
             raise PipeError(Diagnostic("P714", message, None, "close other pipelines, or start Ray with more"))
 
-    def end(self, actors: Sequence[Any], pids: Sequence[int]) -> None:
-        """Ends the actors, and Ray itself where it is this session's own."""
+    def end(self, actors: Sequence[Any], pids: Sequence[int], at_once: bool = False) -> None:
+        """Ends the actors, and Ray itself where it is this session's own; no goodbyes where it is to be ``at_once``."""
         if not ray.is_initialized():
             return
-        farewells = [actor.__ray_terminate__.remote() for actor in actors]
+        farewells = [] if at_once else [actor.__ray_terminate__.remote() for actor in actors]
         if farewells:
             ray.wait(farewells, num_returns=len(farewells), timeout=_GOODBYE)
         for actor in actors:

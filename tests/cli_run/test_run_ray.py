@@ -50,13 +50,16 @@ def loss(found, signs, wanted):
 """
 
 
-def test_a_model_of_ones_own_trains_on_ray_as_in_one_process(start: Start, folder: Path) -> None:
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_a_model_of_ones_own_trains_on_ray_as_in_one_process(target: str, start: Start, folder: Path) -> None:
     (folder / "mine.py").write_text(MINE)
     options = ("--model", "mine:stages", "--data", "mine:batches", "--loss", "mine:loss")
-    done = start([*PIPER, "run", "1f1b", "-p", "p=2", "-p", "m=4", *options, "--compare", "--format", "json"])
+    done = start(
+        [*PIPER, "run", "1f1b", "-p", "p=2", "-p", "m=4", "--target", target, *options, "--compare", "--format", "json"]
+    )
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
-    assert (document["schedule"], document["target"]) == ("1F1B", "ray-dag")
+    assert (document["schedule"], document["target"]) == ("1F1B", target)
     assert len(document["losses"]) == 4
     assert document["losses"][0] > 0.1
     assert document["largest_difference"] < 1e-5

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 from runtime_processes import rank_processes
+from runtime_warm import warm_ranks
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +22,13 @@ def ray_instance() -> Iterator[None]:
         ray.init(num_cpus=8, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         yield
         ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def warm(ray_instance: None) -> Iterator[None]:
+    """Pipelines of the module on target ray-program share four actors."""
+    with warm_ranks(4):
+        yield
 
 
 @pytest.fixture

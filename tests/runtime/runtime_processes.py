@@ -38,7 +38,7 @@ def title(pid: int) -> str:
 
 def rank_processes() -> set[int]:
     """The actors of the Ray instance that this process started, which hold ranks."""
-    return {pid for pid in descendants(os.getpid()) if title(pid).startswith("ray::") and "RankActor" in title(pid)}
+    return {pid for pid in descendants(os.getpid()) if title(pid).startswith(("ray::_RankActor", "ray::_ProgramActor"))}
 
 
 def eventually(condition: Callable[[], bool], seconds: float) -> bool:

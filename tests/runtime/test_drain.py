@@ -10,9 +10,9 @@ from torch import nn
 
 import piper_dsl as piper
 
-pytestmark = pytest.mark.usefixtures("ray_instance")
+pytestmark = pytest.mark.usefixtures("warm")
 
-TARGETS = ["local", "ray-dag"]
+TARGETS = ["local", "ray-dag", "ray-program"]
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 EARLY = """

@@ -14,7 +14,7 @@ from torch import nn
 import piper_dsl as piper
 
 MSE = nn.functional.mse_loss
-TARGETS = ["local", "ray-dag"]
+TARGETS = ["local", "ray-dag", "ray-program"]
 
 pytestmark = pytest.mark.usefixtures("ray_instance")
 
@@ -55,7 +55,7 @@ def test_an_unknown_target() -> None:
         _pipeline("ray")
     finding = only(error)
     assert (finding.code, finding.message) == ("P702", "there is no target `ray`")
-    assert finding.help == "one of local, ray-dag"
+    assert finding.help == "one of auto, local, ray-dag, ray-program"
 
 
 def test_an_unknown_transport() -> None:
@@ -189,7 +189,7 @@ def test_a_graph_that_a_ray_dag_cannot_carry_is_refused_at_once() -> None:
     finding = only(error)
     assert finding.code == "P702"
     assert "more than one message" in finding.message
-    assert finding.help == "use target `local`"
+    assert finding.help == "use target `ray-program` or `local`"
 
 
 def test_one_tensor_for_two_first_stages_is_refused() -> None:

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.usefixtures("ray_instance")
 
 Ranks = Callable[[], set[int]]
 
+FORMS = [("ray-dag", "shared-memory"), ("ray-dag", "gloo"), ("ray-program", "auto")]
+
 LIMIT = 60.0
 GONE = 1.0
 """Seconds after close() in which the last process may still be on its way out."""
@@ -68,12 +70,12 @@ def _raise_in_a_stage_then_leave_early(pipeline: piper.Pipeline, own_ranks: Rank
         raise _LeftEarlyError
 
 
-@pytest.mark.parametrize("transport", ["shared-memory", "gloo"])
-def test_a_stage_that_raises_is_named_and_the_pipeline_goes_on(transport: str, own_ranks: Ranks) -> None:
+@pytest.mark.parametrize(("target", "transport"), FORMS)
+def test_a_stage_that_raises_is_named_and_the_pipeline_goes_on(target: str, transport: str, own_ranks: Ranks) -> None:
     # Case G7; and leaving leaves no process behind, also where the body raises.
     stages = [Carry(), Faulty("raise")]
     arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": LIMIT, "transport": transport}
-    pipeline = piper.Pipeline(stages, piper.load("1f1b", p=2, m=4), target="ray-dag", **arguments)
+    pipeline = piper.Pipeline(stages, piper.load("1f1b", p=2, m=4), target=target, **arguments)
     pids: set[int] = set()
     with pytest.raises(_LeftEarlyError):
         _raise_in_a_stage_then_leave_early(pipeline, own_ranks, pids)
@@ -117,16 +119,17 @@ def _kill_when_marked(mark: Path, killed: dict[str, float]) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize(("transport", "ranks"), [("shared-memory", 3), ("gloo", 2)])
-def test_an_actor_killed_in_mid_step_is_named(transport: str, ranks: int, tmp_path: Path, own_ranks: Ranks) -> None:
+@pytest.mark.parametrize(("target", "transport"), FORMS)
+def test_an_actor_killed_in_mid_step_is_named(target: str, transport: str, tmp_path: Path, own_ranks: Ranks) -> None:
     # Case G8: rank 1, in the middle where there are three.
+    ranks = 2 if transport == "gloo" else 3
     mark = tmp_path / "asleep"
     stages = [Carry() for _ in range(ranks)]
     stages[1] = Faulty("sleep", mark)
     schedule = piper.load("1f1b", p=ranks, m=4)
     arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": LIMIT, "transport": transport}
     killed: dict[str, float] = {}
-    with piper.Pipeline(stages, schedule, target="ray-dag", **arguments) as pipeline:
+    with piper.Pipeline(stages, schedule, target=target, **arguments) as pipeline:
         pipeline.step(*_batch(8))
         pids = own_ranks()
         assert len(pids) == ranks
@@ -147,10 +150,13 @@ def test_an_actor_killed_in_mid_step_is_named(transport: str, ranks: int, tmp_pa
     assert eventually(lambda: not alive(pids), GONE)
 
 
-def test_a_stuck_stage_is_ended_by_the_time_out_and_every_rank_is_told_of(tmp_path: Path, own_ranks: Ranks) -> None:
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_a_stuck_stage_is_ended_by_the_time_out_and_every_rank_is_told_of(
+    target: str, tmp_path: Path, own_ranks: Ranks
+) -> None:
     stages = [Carry(), Faulty("sleep", tmp_path / "asleep")]
     schedule = piper.load("1f1b", p=2, m=4)
-    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": 3.0, "target": "ray-dag"}
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": 3.0, "target": target}
     with piper.Pipeline(stages, schedule, **arguments) as pipeline:
         pipeline.step(*_batch(8))
         pids = own_ranks()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from runtime_processes import alive, descendants, eventually
 
 HERE = Path(__file__).parent
@@ -31,7 +32,7 @@ class Slow(Bare):
 
 schedule = piper.load("1f1b", p=2, m=2)
 with piper.Pipeline(
-    [nn.Identity(), Slow()], schedule, loss_fn=first_and_last, optimizer=torch.optim.SGD, target="ray-dag"
+    [nn.Identity(), Slow()], schedule, loss_fn=first_and_last, optimizer=torch.optim.SGD, target="TARGET"
 ) as pipeline:
     for seconds in (0.0, 1.5, 300.0):
         print("step", seconds, flush=True)
@@ -109,10 +110,11 @@ def _lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
     return lines
 
 
-def test_ctrl_c_in_mid_step_ends_a_script(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_ctrl_c_in_mid_step_ends_a_script(target: str, tmp_path: Path) -> None:
     # Ray's own time-outs are set to a second; the slow step, of 1.5 seconds an operation, goes through (case G9).
     environment = {"RAY_CGRAPH_get_timeout": "1", "RAY_CGRAPH_submit_timeout": "1"}
-    with _running(["-c", LOOP], tmp_path, **environment) as process:
+    with _running(["-c", LOOP.replace("TARGET", target)], tmp_path, **environment) as process:
         assert _lines_until(process, "step 300.0") == ["step 0.0", "step 1.5", "step 300.0"]
         time.sleep(1.0)
         errors = _interrupted(process, to_group=False)

@@ -1,0 +1,71 @@
+"""What keeps a model, a schedule and a target from going together, found before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+from torch import nn
+
+from ..diagnostics import Diagnostic
+from ..ir.operations import BACKWARD, Kind
+from ..ir.schedule import Schedule
+from .optimizer import OptimizerFactory
+from .stage import LossFunction
+
+__all__ = ["TARGETS", "TRANSPORTS", "misfits", "unknown"]
+
+TARGETS = ("auto", "local", "ray-dag", "ray-program")
+TRANSPORTS = ("auto", "accelerator", "shared-memory", "gloo")
+
+
+def misfits(
+    stages: Sequence[nn.Module],
+    schedule: Schedule,
+    loss_fn: LossFunction | None,
+    optimizer: OptimizerFactory | None,
+) -> Iterator[Diagnostic]:
+    """What keeps a model from being trained by a schedule."""
+    if len(stages) != schedule.stages:
+        message = f"the schedule `{schedule.name}` has {schedule.stages} stages, the model has {len(stages)}"
+        yield Diagnostic("P701", message, None, f"cut the model into {schedule.stages} stages")
+    for number, stage in enumerate(stages):
+        if not isinstance(stage, nn.Module):
+            yield Diagnostic("P701", f"stage {number} is a {type(stage).__name__}, not a torch module")
+    yield from _ties([stage for stage in stages if isinstance(stage, nn.Module)], schedule)
+    kinds = {Kind(int(kind)) for kind in np.unique(schedule.kind)}
+    if kinds & set(BACKWARD) and loss_fn is None:
+        yield Diagnostic("P701", "a schedule with a backward needs a loss", None, "pass `loss_fn`")
+    if Kind.OPT in kinds and optimizer is None:
+        yield Diagnostic("P701", "a schedule with OPT needs an optimizer", None, "pass `optimizer`")
+    if kinds & set(BACKWARD) and Kind.OPT not in kinds and optimizer is not None:
+        message = "the schedule has backwards and no OPT: the optimizer would never step"
+        help_ = "write OPT for every stage (`piper-dsl import` makes a .pipe file of a CSV), or pass no `optimizer`"
+        yield Diagnostic("P701", message, None, help_)
+
+
+def _ties(stages: Sequence[nn.Module], schedule: Schedule) -> Iterator[Diagnostic]:
+    """Stages share a parameter where, and only where, the schedule ties them."""
+    owners: dict[int, set[int]] = {}
+    for number, stage in enumerate(stages):
+        for parameter in stage.parameters():
+            owners.setdefault(id(parameter), set()).add(number)
+    shared = {pair for found in owners.values() for pair in combinations(sorted(found), 2)}
+    for one, other in sorted(shared):
+        if not any({one, other} <= set(tied) for tied in schedule.ties):
+            message = f"stages {one} and {other} share a parameter, which each would step by itself"
+            yield Diagnostic("P702", message, None, f"write `tie {one}, {other}` in the schedule, or give each its own")
+    for tied in schedule.ties:
+        if not any(set(pair) <= set(tied) for pair in shared):
+            message = f"stages {' and '.join(map(str, tied))} are tied, but their modules share no parameter"
+            yield Diagnostic("P702", message, None, "put the same torch Parameter into each")
+
+
+def unknown(target: str, transport: str, timeout: float | None) -> Iterator[Diagnostic]:
+    """What keeps a target from being started."""
+    for what, name, known in (("target", target, TARGETS), ("transport", transport, TRANSPORTS)):
+        if name not in known:
+            yield Diagnostic("P702", f"there is no {what} `{name}`", None, f"one of {', '.join(known)}")
+    if timeout is not None and not timeout > 0:
+        yield Diagnostic("P702", f"a timeout of {timeout:g} s would end every step", None, "give seconds, or None")

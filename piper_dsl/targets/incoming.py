@@ -1,0 +1,74 @@
+"""Messages that reach a rank: posted ahead, in the order of the program, and waited for when they are needed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..runtime.layout import Layout
+from .actions import Transfer
+from .buffers import Buffers
+from .wire import Wire
+
+__all__ = ["Incoming"]
+
+AHEAD = 4
+"""Receives that are posted beyond the last that was taken."""
+
+
+class Incoming:
+    """What one rank receives from one other in a step; ``order`` is the order of the program's RECVs."""
+
+    def __init__(self, wire: Wire, buffers: Buffers, order: Sequence[Transfer], layouts: dict[int, Layout]) -> None:
+        self._wire = wire
+        self._buffers = buffers
+        self._order = order
+        self._layouts = layouts
+        self._place = {transfer.tag: place for place, transfer in enumerate(order)}
+        self._posted = 0
+        self._taken = 0
+        self._works: dict[int, tuple[Any, torch.Tensor]] = {}
+        self._learnt: dict[int, torch.Tensor | None] = {}
+
+    def post(self, transfer: Transfer | None = None) -> None:
+        """Lets a message arrive, with all before it, and some ahead of what was taken."""
+        through = self._taken + AHEAD if transfer is None else self._place[transfer.tag] + 1
+        for one in self._order[self._posted : through]:
+            buffer = self._buffers.take(self._layouts[one.tag].nbytes)
+            self._works[one.tag] = self._wire.receive(buffer, one.peer, 2 * one.tag), buffer
+        self._posted = max(self._posted, min(through, len(self._order)))
+
+    def take(self, transfer: Transfer) -> torch.Tensor:
+        """Waits for a message."""
+        self.post(transfer)
+        work, buffer = self._works.pop(transfer.tag)
+        work.wait()
+        self._taken += 1
+        self.post()
+        return buffer
+
+    def learn(self, transfer: Transfer) -> torch.Tensor | None:
+        """Waits for a message whose layout comes with it, and for those before it where they come in order."""
+        waiting = self._order[self._posted : self._place[transfer.tag] + 1] if self._wire.ordered else [transfer]
+        for one in waiting:
+            self._learnt[one.tag] = self._learn_one(one)
+        self._posted += len(waiting) if self._wire.ordered else 0
+        return self._learnt.pop(transfer.tag)
+
+    def _learn_one(self, transfer: Transfer) -> torch.Tensor | None:
+        """None where the sender had failed: then nothing follows."""
+        tag, device = 2 * transfer.tag + 1, self._wire.device
+        length = torch.zeros(1, dtype=torch.int64, device=device)
+        self._wire.receive(length, transfer.peer, tag).wait()
+        words = torch.empty(int(length.item()), dtype=torch.uint8, device=device)
+        self._wire.receive(words, transfer.peer, tag).wait()
+        layout = pickle.loads(bytes(words.cpu().numpy()))
+        if layout is None:
+            return None
+        self._layouts[transfer.tag] = layout
+        buffer = self._buffers.take(layout.nbytes)
+        self._wire.receive(buffer, transfer.peer, 2 * transfer.tag).wait()
+        return buffer

@@ -1,0 +1,66 @@
+"""What the actors of all targets have in common: a rank, made where it runs, that answers at any time."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import ray
+import torch
+
+from ..runtime.failure import OperationFailed, where_raised
+from ..runtime.rank import Rank
+from ..runtime.report import RankReport
+from ..runtime.spec import RankSpec
+
+__all__ = ["ACTOR_OPTIONS", "RankHost"]
+
+_BESIDE = "beside"
+
+ACTOR_OPTIONS: dict[str, Any] = {"concurrency_groups": {_BESIDE: 1}}
+"""For every actor class: calls of this group are answered while a step runs."""
+
+
+class RankHost:
+    """Holds one rank. A rank that cannot be made is told of by :meth:`started`: constructors of actors do not raise."""
+
+    def __init__(self, spec: RankSpec) -> None:
+        self._startup: tuple[str, tuple[str, ...]] | None = None
+        try:
+            self._rank = Rank(spec)
+        except Exception as error:
+            self._startup = (f"{type(error).__name__}: {error}", where_raised(error))
+
+    @ray.method(concurrency_group=_BESIDE)
+    def where(self) -> str:
+        """What the rank is doing, in words."""
+        doing, since = self._rank.doing
+        return f"{doing}, for {time.monotonic() - since:.1f} s"
+
+    def started(self) -> tuple[int, tuple[str, tuple[str, ...]] | None]:
+        """The process, and why the rank could not be made there, with its traceback; None if it could."""
+        return os.getpid(), self._startup
+
+    def update(self) -> OperationFailed | RankReport:
+        """Steps the optimizers; what ran when, or what an optimizer raised."""
+        try:
+            self._rank.update()
+        except OperationFailed as failure:
+            return failure
+        return self._rank.report()
+
+    def evaluated(self) -> RankReport:
+        """The end of a step that only evaluates."""
+        report = self._rank.report()
+        self._rank.drop()
+        return report
+
+    def state(self) -> dict[int, dict[str, Any]]:
+        return self._rank.state()
+
+    def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
+        return self._rank.gradients()
+
+    def held(self) -> int:
+        return self._rank.held()

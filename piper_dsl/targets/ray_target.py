@@ -1,0 +1,93 @@
+"""What the targets on Ray have in common: ranks as actors, a step under watch, and their end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from ray.exceptions import RayError
+
+from ..diagnostics import Diagnostic, PipeError
+from ..runtime.failure import OperationFailed
+from ..runtime.report import RankReport
+from ..runtime.spec import Batch, RankSpec
+from .crew import Crew
+from .ray_session import RaySession
+from .watchdog import Watchdog
+
+__all__ = ["Outcome", "RayTarget"]
+
+Outcome = OperationFailed | RankReport | None
+"""How a step ended on a rank; None: well, but it failed on another."""
+
+
+class RayTarget:
+    """Trains on one actor a rank. Starts them with the first step; a subclass says how, and how a step runs."""
+
+    name = ""
+
+    def __init__(self, specs: Sequence[RankSpec], timeout: float | None, needs_gpus: bool) -> None:
+        self._specs = list(specs)
+        self._session = RaySession(len(specs), needs_gpus)
+        self._watchdog = Watchdog(timeout)
+        self._crew: Crew | None = None
+        self._between_steps = True
+
+    def _start(self, batches: Sequence[Batch]) -> None:
+        """Starts the ranks with :meth:`_launch`, and whatever they need for steps with such data."""
+        raise NotImplementedError
+
+    def _execute(self, crew: Crew, batches: Sequence[Batch]) -> Sequence[Outcome]:
+        """Runs one step to its end on all ranks. Raises RayError where a rank is gone."""
+        raise NotImplementedError
+
+    def _launch(self, actor_class: Any, gpus: bool, **options: Any) -> Crew:
+        """Starts the ranks; the first that cannot start is told of."""
+        specs = [replace(spec, device="cuda" if gpus else "cpu") for spec in self._specs]
+        options = {"num_cpus": 1, "num_gpus": 1 if gpus else 0, "max_restarts": 0, **options}
+        self._crew = Crew(actor_class, options)
+        self._crew.start(specs)
+        return self._crew
+
+    def step(self, batches: Sequence[Batch]) -> list[RankReport]:
+        """One step; the report of every rank.
+
+        Raises OperationFailed for an operation that raised, PipeError for a rank that died or a step
+        that took longer than the watchdog allows.
+        """
+        if self._crew is None:
+            self._start(batches)
+        assert self._crew is not None
+        self._between_steps = False
+        try:
+            with self._watchdog.over(self._crew.actors) as watch:
+                outcomes = self._execute(self._crew, batches)
+        except RayError as error:
+            raise PipeError(watch.verdict or self._crew.death(error)) from error
+        self._between_steps = True
+        for outcome in outcomes:
+            if isinstance(outcome, OperationFailed):
+                raise outcome
+        return [outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, OperationFailed)]
+
+    def _ask(self, method: str) -> list[Any]:
+        if self._crew is None:
+            message = "the ranks start with the first step; there is nothing to ask them yet"
+            raise PipeError(Diagnostic("P712", message))
+        return self._crew.ask(method)
+
+    def state(self) -> list[dict[int, dict[str, Any]]]:
+        return self._ask("state")
+
+    def gradients(self) -> list[dict[int, dict[str, torch.Tensor]]]:
+        return self._ask("gradients")
+
+    def held(self) -> list[int]:
+        return self._ask("held")
+
+    def close(self) -> None:
+        """Ends the actors; a step that is under way is not waited for."""
+        crew, self._crew = self._crew, None
+        self._session.end(crew.actors if crew else [], crew.pids if crew else [], at_once=not self._between_steps)

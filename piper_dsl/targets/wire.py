@@ -1,0 +1,90 @@
+"""The ranks' process groups: who sends to whom, and what all of them agree about.
+
+Under gloo one group carries everything, and a message is found by its tag. NCCL has no tags: every directed
+pair of ranks that sends has a communicator of its own (transport ``direction``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+__all__ = ["Wire", "WirePlan"]
+
+CONNECT = timedelta(seconds=60)
+NEVER = timedelta(days=365)
+"""What takes too long is for the watchdog to say."""
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class WirePlan:
+    """What every rank connects, the same on all: the store's address, directed pairs, groups that sum gradients.
+
+    ``ordered``: a communicator for every pair, on which messages arrive in order.
+    """
+
+    host: str
+    port: int
+    ranks: int
+    device: str
+    pairs: tuple[Pair, ...]
+    summing: tuple[tuple[int, ...], ...]
+    ordered: bool
+
+
+class Wire:
+    """One rank's end of everything. All ranks make theirs at once."""
+
+    def __init__(self, rank: int, plan: WirePlan) -> None:
+        self.device = plan.device
+        self.ordered = plan.ordered
+        self._rank = rank
+        backend = "nccl" if plan.device == "cuda" else "gloo"
+        store = TCPStore(plan.host, plan.port, is_master=False, timeout=CONNECT)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=plan.ranks, timeout=NEVER)
+        # All ranks make all groups, in one order.
+        self._pairs = {pair: dist.new_group(sorted(pair), timeout=NEVER) for pair in plan.pairs if plan.ordered}
+        self._summing = {ranks: dist.new_group(list(ranks), timeout=NEVER) for ranks in plan.summing}
+        for pair in plan.pairs:
+            self._greet(pair)
+
+    def _greet(self, pair: Pair) -> None:
+        """Opens a connection before the first step, in the same order everywhere."""
+        hello = torch.zeros(1, device=self.device)
+        if self._rank == pair[0]:
+            self.send(hello, pair[1], 0).wait()
+        elif self._rank == pair[1]:
+            self.receive(hello, pair[0], 0).wait()
+
+    def send(self, buffer: torch.Tensor, peer: int, tag: int) -> Any:
+        """Starts to send; what it returns is to be waited for before the buffer changes."""
+        return dist.isend(buffer, peer, group=self._pairs.get((self._rank, peer)), tag=tag)
+
+    def receive(self, buffer: torch.Tensor, peer: int, tag: int) -> Any:
+        """Lets a message of exactly the buffer's size arrive; what it returns is to be waited for, once."""
+        return dist.irecv(buffer, peer, group=self._pairs.get((peer, self._rank)), tag=tag)
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
+        found = torch.tensor([float(flag)], device=self.device)
+        dist.all_reduce(found)
+        return bool(found.item())
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """The numbers, summed over all ranks."""
+        found = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        dist.all_reduce(found)
+        return [float(x) for x in found.tolist()]
+
+    def sum(self, tensors: Iterable[tuple[tuple[int, ...], torch.Tensor]]) -> None:
+        """Sums tensors in place, each over the ranks beside it."""
+        for ranks, tensor in tensors:
+            dist.all_reduce(tensor, group=self._summing[ranks])
