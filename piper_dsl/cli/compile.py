@@ -70,6 +70,9 @@ def compile(
     check_names(transport, placement)
     with errors():
         schedule = checked(file, param, max_ops, transport, placement)
+        if target is CompileTarget.PYTHON and schedule.ties:
+            message = "target python: the script does not sum the gradients of tied stages"
+            raise PipeError(Diagnostic("P702", message, None, "train with `piper_dsl.Pipeline`"))
         if target in (CompileTarget.PIPE, CompileTarget.TORCH_CSV):
             text = to_pipe(schedule) if target is CompileTarget.PIPE else write_csv(schedule, lossy=lossy)
         else:
@@ -92,6 +95,9 @@ def _compiled(program: Program, target: CompileTarget, format: Format) -> str:
         raise PipeError(Diagnostic("P702", f"target {target.value}: {error}")) from error
     if target is CompileTarget.PYTHON:
         _require_steps(plan)
+        if any(len(copies) > 1 for copies in program.placement.copies):
+            message = "target python: the script does not sum the gradients of stages with copies on several ranks"
+            raise PipeError(Diagnostic("P702", message, None, "train with `piper-dsl run`"))
         return python_source(program, plan)
     if format is Format.JSON:
         return _json(program, plan)

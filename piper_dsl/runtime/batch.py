@@ -25,6 +25,7 @@ def split_batch(
     graph: StageGraph,
     placement: Placement,
     training: bool = True,
+    updates: bool = True,
 ) -> list[Batch]:
     """The data of one step for every rank: equal parts of every tensor along its first dimension.
 
@@ -49,7 +50,7 @@ def split_batch(
             }
             for name, found in given.items()
         }
-        batches.append(Batch(step, own["inputs"], own["targets"], training))
+        batches.append(Batch(step, own["inputs"], own["targets"], training, updates))
     return batches
 
 

@@ -12,6 +12,7 @@ from ..diagnostics import Diagnostic
 from ..ir.operations import BACKWARD, Kind
 from ..ir.schedule import Schedule
 from .optimizer import OptimizerFactory
+from .settings import REDUCTIONS, Settings
 from .stage import LossFunction
 
 __all__ = ["TARGETS", "TRANSPORTS", "misfits", "unknown"]
@@ -25,6 +26,7 @@ def misfits(
     schedule: Schedule,
     loss_fn: LossFunction | None,
     optimizer: OptimizerFactory | None,
+    settings: Settings,
 ) -> Iterator[Diagnostic]:
     """What keeps a model from being trained by a schedule."""
     if len(stages) != schedule.stages:
@@ -39,6 +41,9 @@ def misfits(
         yield Diagnostic("P701", "a schedule with a backward needs a loss", None, "pass `loss_fn`")
     if Kind.OPT in kinds and optimizer is None:
         yield Diagnostic("P701", "a schedule with OPT needs an optimizer", None, "pass `optimizer`")
+    if optimizer is None and (settings.scheduler or settings.max_norm is not None or settings.accumulate != 1):
+        message = "`scheduler`, `max_norm` and `accumulate` are about the steps of an optimizer, and there is none"
+        yield Diagnostic("P701", message, None, "pass `optimizer`")
     if kinds & set(BACKWARD) and Kind.OPT not in kinds and optimizer is not None:
         message = "the schedule has backwards and no OPT: the optimizer would never step"
         help_ = "write OPT for every stage (`piper-dsl import` makes a .pipe file of a CSV), or pass no `optimizer`"
@@ -62,8 +67,17 @@ def _ties(stages: Sequence[nn.Module], schedule: Schedule) -> Iterator[Diagnosti
             yield Diagnostic("P702", message, None, "put the same torch Parameter into each")
 
 
-def unknown(target: str, transport: str, timeout: float | None) -> Iterator[Diagnostic]:
+def unknown(target: str, transport: str, timeout: float | None, settings: Settings) -> Iterator[Diagnostic]:
     """What keeps a target from being started."""
+    if settings.reduction not in REDUCTIONS:
+        message = f"there is no reduction `{settings.reduction}`"
+        yield Diagnostic("P702", message, None, f"one of {', '.join(REDUCTIONS)}")
+    if settings.accumulate < 1:
+        message = f"gradients cannot accumulate over {settings.accumulate} steps"
+        yield Diagnostic("P702", message, None, "give a number of at least 1")
+    if settings.max_norm is not None and not settings.max_norm > 0:
+        message = f"gradients cannot be clipped to a norm of {settings.max_norm:g}"
+        yield Diagnostic("P702", message, None, "give a positive number, or None")
     for what, name, known in (("target", target, TARGETS), ("transport", transport, TRANSPORTS)):
         if name not in known:
             yield Diagnostic("P702", f"there is no {what} `{name}`", None, f"one of {', '.join(known)}")

@@ -22,6 +22,7 @@ class StepReport:
 
     ranks: tuple[RankReport, ...]
     seconds: float
+    reduction: str = "mean"
 
     @cached_property
     def losses(self) -> Mapping[tuple[int, int], float]:
@@ -35,9 +36,15 @@ class StepReport:
 
     @property
     def loss(self) -> float:
-        """The mean over microbatches, summed over the stages that have a loss."""
+        """The mean or sum over microbatches, as the loss is one, summed over the stages that have a loss."""
         stages = {stage for stage, _ in self.losses}
-        return sum(float(np.mean([x for (s, _), x in self.losses.items() if s == stage])) for stage in stages)
+        reduce = np.mean if self.reduction == "mean" else np.sum
+        return sum(float(reduce([x for (s, _), x in self.losses.items() if s == stage])) for stage in stages)
+
+    @property
+    def gradient_norm(self) -> float | None:
+        """The norm of the gradients of all ranks before they were clipped; None where they were not."""
+        return next((rank.norm for rank in self.ranks if rank.norm is not None), None)
 
     @property
     def makespan(self) -> float:

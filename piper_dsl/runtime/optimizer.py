@@ -6,23 +6,38 @@ lie aside; they are added to what it found once every rank knows that nothing we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 import torch
 from torch import nn
 
-__all__ = ["OptimizerFactory", "StageOptimizer"]
+__all__ = ["OptimizerFactory", "SchedulerFactory", "StageOptimizer", "clip_coefficient"]
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+
+
+def clip_coefficient(norm: float, max_norm: float) -> float:
+    """What gradients of a norm are multiplied with, so that it is at most ``max_norm``; as torch clips them."""
+    return min(1.0, max_norm / (norm + 1e-6))
 
 
 class StageOptimizer:
-    """Gradients and optimizer of ``parameters``; without ``make``, or without parameters, nothing steps them."""
+    """Gradients and optimizer of ``parameters``; without ``make``, or without parameters, nothing steps them.
 
-    def __init__(self, parameters: Sequence[nn.Parameter], make: OptimizerFactory | None) -> None:
+    ``schedule`` makes the scheduler of its learning rate, which is stepped after it.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        make: OptimizerFactory | None,
+        schedule: SchedulerFactory | None = None,
+    ) -> None:
         self.parameters = list(parameters)
         self._aside: list[torch.Tensor | None] | None = None
         self._optimizer = make(self.parameters) if make and self.parameters else None
+        self._scheduler = schedule(self._optimizer) if schedule and self._optimizer else None
 
     def begin(self) -> None:
         """Starts a step: lays the gradients found so far aside."""
@@ -43,8 +58,20 @@ class StageOptimizer:
             parameter.grad = before
         self._aside = None
 
-    def step(self) -> None:
-        """Steps the optimizer and clears the gradients. Nothing to do where there is no optimizer."""
-        if self._optimizer is not None:
-            self._optimizer.step()
-            self._optimizer.zero_grad(set_to_none=True)
+    def squared_norm(self, others: Container[int]) -> float:
+        """The squared norm of the gradients; parameters in ``others`` (ids) count elsewhere."""
+        grads = [p.grad for p in self.parameters if p.grad is not None and id(p) not in others]
+        return float(sum(torch.linalg.vector_norm(g, dtype=torch.float64).item() ** 2 for g in grads))
+
+    def step(self, scale: float = 1.0) -> None:
+        """Steps the optimizer with ``scale`` times the gradients, then the learning rate; clears the gradients."""
+        if self._optimizer is None:
+            return
+        if scale != 1.0:
+            for parameter in self.parameters:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(scale)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        if self._scheduler is not None:
+            self._scheduler.step()

@@ -21,8 +21,9 @@ from .batch import Data, split_batch
 from .failure import OperationFailed
 from .fit import misfits, unknown
 from .measure import StepReport
-from .optimizer import OptimizerFactory
+from .optimizer import OptimizerFactory, SchedulerFactory
 from .report import RankReport
+from .settings import Settings
 from .shared import shared_groups, shared_places, sum_shared
 from .spec import Batch, RankSpec
 from .stage import LossFunction
@@ -50,9 +51,14 @@ class Pipeline:
     """A model in stages, trained by a schedule on a target. A context manager: leaves no process behind.
 
     ``stages`` are the modules of stages 0, 1, …; each takes the tensors that its predecessor returns
-    (a tensor or a tuple of them). ``loss_fn(*outputs, *targets)`` gives the mean loss of a microbatch;
-    ``optimizer`` makes the optimizer of one stage from its parameters. The result equals one step of the
-    whole model on the whole batch, for a loss that is a mean over it.
+    (a tensor or a tuple of them). ``loss_fn(*outputs, *targets)`` gives the loss of a microbatch, the mean or
+    the sum over its samples as ``reduction`` says; ``optimizer`` makes the optimizer of one stage from its
+    parameters. The result equals one step of the whole model on the whole batch.
+
+    ``scheduler`` makes the learning-rate scheduler of a stage's optimizer, which is stepped with it.
+    ``max_norm`` clips the gradients to a norm over all ranks. With ``accumulate=k`` the optimizers step in
+    every k-th step, with the gradients of k batches together. Random numbers of a stage (dropout) follow from
+    ``seed``, the step, the stage and the microbatch alone, so they are the same under every schedule and target.
 
     ``target`` is ``local``, ``ray-program``, ``ray-dag`` or ``auto``, which takes ray-program where every
     rank can have a GPU or a core of its own, else local.
@@ -72,21 +78,31 @@ class Pipeline:
         *,
         loss_fn: LossFunction | None = None,
         optimizer: OptimizerFactory | None = None,
+        scheduler: SchedulerFactory | None = None,
+        max_norm: float | None = None,
+        accumulate: int = 1,
+        reduction: str = "mean",
+        seed: int = 0,
         target: str = "local",
         timeout: float | None = None,
         transport: str = "auto",
     ) -> None:
-        findings = [*misfits(stages, schedule, loss_fn, optimizer), *unknown(target, transport, timeout)]
+        settings = Settings(reduction, accumulate, max_norm, scheduler, seed)
+        findings = [
+            *misfits(stages, schedule, loss_fn, optimizer, settings),
+            *unknown(target, transport, timeout, settings),
+        ]
         if findings:
             raise PipeError(*findings)
         self.schedule = schedule
         self.program: Program = lower(schedule)
         self.last: StepReport | None = None
+        self._settings = settings
         self._steps = 0
         self._broken: str | None = None
         self._closed = False
         self._places = list(shared_places(stages, schedule.placement).values())
-        specs = _specs(stages, schedule, self.program, loss_fn, optimizer)
+        specs = _specs(stages, schedule, self.program, loss_fn, optimizer, settings)
         self._target = _start(target, self.program, specs, timeout, transport)
 
     @property
@@ -122,7 +138,14 @@ class Pipeline:
             raise PipeError(Diagnostic("P712", f"the pipeline stopped: {self._broken}", None, "make a new one"))
         schedule = self.schedule
         batches = split_batch(
-            self._steps, inputs, targets, schedule.microbatches, schedule.graph, schedule.placement, training
+            self._steps,
+            inputs,
+            targets,
+            schedule.microbatches,
+            schedule.graph,
+            schedule.placement,
+            training,
+            self._settings.updates(self._steps),
         )
         started = time.monotonic()
         try:
@@ -137,7 +160,7 @@ class Pipeline:
         except BaseException:
             self._broken = "a step was interrupted"
             raise
-        return StepReport(tuple(reports), time.monotonic() - started)
+        return StepReport(tuple(reports), time.monotonic() - started, self._settings.reduction)
 
     def state_dict(self) -> dict[int, dict[str, Any]]:
         """The state dict of every stage's module, by stage, on the CPU."""
@@ -187,6 +210,7 @@ def _specs(
     program: Program,
     loss_fn: LossFunction | None,
     optimizer: OptimizerFactory | None,
+    settings: Settings,
 ) -> list[RankSpec]:
     codes = program.columns[:, 0]
     shared = shared_groups(stages, schedule.placement)
@@ -203,6 +227,10 @@ def _specs(
             recomputed=recomputed,
             loss_fn=loss_fn,
             optimizer=optimizer,
+            scheduler=settings.scheduler,
+            max_norm=settings.max_norm,
+            scale=settings.scale(schedule.microbatches),
+            seed=settings.seed,
             shared=shared[rank],
         )
         for rank in range(schedule.ranks)

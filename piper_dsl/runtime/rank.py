@@ -19,7 +19,7 @@ from ..ir.operations import Kind, Operation
 from .failure import OperationFailed
 from .mail import Mail
 from .message import Message
-from .optimizer import StageOptimizer
+from .optimizer import StageOptimizer, clip_coefficient
 from .report import RankReport, StepLog
 from .shared import SharedGradients, SharedGroup
 from .spec import Batch, RankSpec
@@ -38,9 +38,14 @@ class Rank:
         self._spec = spec
         self._graph = spec.graph
         self._stages = {stage: self._stage(stage, module) for stage, module in spec.modules.items()}
-        self._optimizers = {s: StageOptimizer(own, spec.optimizer) for s, own in self._own_parameters().items()}
-        self._shared = {group.number: self._shared_gradients(group) for group in spec.shared}
+        self._optimizers = {
+            s: StageOptimizer(p, spec.optimizer, spec.scheduler) for s, p in self._own_parameters().items()
+        }
+        self._shared = {group.number: SharedGradients(self._members(group)) for group in spec.shared}
+        elsewhere = [group for group in spec.shared if group.ranks[0] != spec.rank]
+        self._counted_elsewhere = {id(p) for group in elsewhere for p in self._members(group)}
         self._due: dict[int, int] = {}
+        self._norm: float | None = None
         self._batch = Batch(-1)
         self._mail = Mail()
         self._expected: dict[tuple[int, int], list[int]] = {}
@@ -52,7 +57,9 @@ class Rank:
         return Stage(
             module.to(spec.device),
             loss_fn=None if spec.graph.successors[stage] else spec.loss_fn,
-            scale=1.0 / spec.microbatches,
+            scale=spec.scale,
+            number=stage,
+            seed=spec.seed,
             trained=spec.trained,
             recomputed=frozenset(i for s, i in spec.recomputed if s == stage),
         )
@@ -66,9 +73,9 @@ class Rank:
             seen |= {id(p) for p in own[stage]}
         return own
 
-    def _shared_gradients(self, group: SharedGroup) -> SharedGradients:
+    def _members(self, group: SharedGroup) -> list[nn.Parameter]:
         parameters = {s: dict(stage.module.named_parameters()) for s, stage in self._stages.items()}
-        return SharedGradients([parameters[stage][name] for stage, name in group.members])
+        return [parameters[stage][name] for stage, name in group.members]
 
     # --- a step ------------------------------------------------------------------------------
 
@@ -79,8 +86,9 @@ class Rank:
         self._expected.clear()
         self._log.clear()
         self._due.clear()
+        self._norm = None
         for stage in self._stages.values():
-            stage.begin(batch.training)
+            stage.begin(batch.step, batch.training)
         for optimizer in self._optimizers.values():
             optimizer.begin()
 
@@ -100,7 +108,12 @@ class Rank:
     @property
     def steps(self) -> bool:
         """Whether optimizers step at the end of this step: then they do so on all ranks."""
-        return bool(self._due)
+        return self._batch.updates and bool(self._due)
+
+    @property
+    def clips(self) -> bool:
+        """Whether the norm of the gradients is asked for before that."""
+        return self.steps and self._spec.max_norm is not None
 
     def shared(self) -> dict[int, torch.Tensor]:
         """By group: the gradients of parameters that other ranks hold too, to be summed before they are stepped."""
@@ -115,14 +128,26 @@ class Rank:
         for number, gradients in self._shared.items():
             gradients.unpack(sums[number])
 
-    def update(self) -> None:
-        """Steps the optimizers of the stages that met their OPT. Raises :class:`OperationFailed`."""
+    def squared_norm(self) -> float:
+        """The squared norm of the gradients of this rank; what other ranks hold too counts on the first."""
+        return sum(optimizer.squared_norm(self._counted_elsewhere) for optimizer in self._optimizers.values())
+
+    def update(self, squared_norm: float | None = None) -> None:
+        """Steps the optimizers of the stages that met their OPT; ``squared_norm`` is that of all ranks together.
+
+        Raises :class:`OperationFailed` for what an optimizer raises.
+        """
+        if not self.steps:
+            return
+        scale, self._norm = 1.0, None if squared_norm is None else squared_norm**0.5
+        if self._norm is not None and self._spec.max_norm is not None:
+            scale = clip_coefficient(self._norm, self._spec.max_norm)
         for stage, entry in self._due.items():
             operation = Operation(Kind.OPT, stage)
             start = time.monotonic()
             self.doing = (str(operation), start)
             try:
-                self._optimizers[stage].step()
+                self._optimizers[stage].step(scale)
             except Exception as error:
                 raise OperationFailed.wrap(self.number, operation, error) from error
             self._log.correct(entry, start)
@@ -131,7 +156,7 @@ class Rank:
         """The losses and what ran when; ends a step."""
         losses = {(s, i): float(x) for s, stage in self._stages.items() for i, x in stage.losses.items()}
         self.doing = (f"done with step {self._batch.step}", time.monotonic())
-        return self._log.report(losses)
+        return self._log.report(losses, self._norm)
 
     # --- operations --------------------------------------------------------------------------
 

@@ -28,12 +28,14 @@ class RankReport:
 
     ``losses`` by (stage, microbatch), of the stages that have a loss. ``operations`` (int32) has kind,
     stage and microbatch (-1: none) of what ran, in order, and ``times`` (float64, seconds) its start and
-    end: arrays, which cross process borders faster than values.
+    end: arrays, which cross process borders faster than values. ``norm`` is that of the gradients of all
+    ranks before they were clipped, None where they were not.
     """
 
     losses: Mapping[tuple[int, int], float]
     operations: np.ndarray
     times: np.ndarray
+    norm: float | None = None
 
     def timed(self) -> tuple[Timed, ...]:
         """What ran when, as values."""
@@ -63,8 +65,8 @@ class StepLog:
         """Replaces the times of an operation by ``start`` and now."""
         self._rows[number] = (*self._rows[number][:3], start, time.monotonic())
 
-    def report(self, losses: Mapping[tuple[int, int], float]) -> RankReport:
+    def report(self, losses: Mapping[tuple[int, int], float], norm: float | None) -> RankReport:
         """All that was noted."""
         operations = np.array([row[:3] for row in self._rows], dtype=np.int32).reshape(-1, 3)
         times = np.array([row[3:] for row in self._rows], dtype=np.float64).reshape(-1, 2)
-        return RankReport(losses, operations, times)
+        return RankReport(losses, operations, times, norm)

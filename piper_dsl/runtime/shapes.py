@@ -30,7 +30,9 @@ def largest_message(specs: Sequence[RankSpec], batches: Sequence[Batch]) -> int 
     modules = {stage: module for spec in specs for stage, module in spec.modules.items()}
     inputs = {stage: xs for batch in batches for (stage, i), xs in batch.inputs.items() if i == 0}
     try:
-        return _walk(graph, modules, inputs)
+        # What the stages draw is not the caller's to notice.
+        with torch.random.fork_rng():
+            return _walk(graph, modules, inputs)
     except Exception:
         return None
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..ir.graph import StageGraph
 from ..ir.placement import Placement
-from .optimizer import OptimizerFactory
+from .optimizer import OptimizerFactory, SchedulerFactory
 from .shared import SharedGroup
 from .stage import LossFunction
 
@@ -24,7 +24,9 @@ class RankSpec:
     """All that a rank needs to know to run; sent to where it runs once.
 
     ``modules`` maps the rank's stages to their modules; ``recomputed`` are the (stage, microbatch) that
-    have an R; ``shared`` are parameters that other ranks hold too; ``device`` is where the rank computes.
+    have an R. ``scale`` multiplies every loss. Gradients are clipped to ``max_norm``, the norm over all ranks.
+    ``seed`` is that of the stages' random numbers; ``shared`` are parameters that other ranks hold too;
+    ``device`` is where the rank computes.
     """
 
     rank: int
@@ -36,6 +38,10 @@ class RankSpec:
     recomputed: frozenset[tuple[int, int]]
     loss_fn: LossFunction | None
     optimizer: OptimizerFactory | None
+    scheduler: SchedulerFactory | None = None
+    max_norm: float | None = None
+    scale: float = 1.0
+    seed: int = 0
     shared: Sequence[SharedGroup] = ()
     device: str = "cpu"
 
@@ -44,10 +50,12 @@ class RankSpec:
 class Batch:
     """One step's data for one rank, by (stage, microbatch): inputs of first, targets of last stages.
 
-    A step that is not ``training`` runs forwards only, and leaves no trace.
+    A step that is not ``training`` runs forwards only, and leaves no trace; one that does not ``update`` only
+    adds to the gradients.
     """
 
     step: int
     inputs: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
     targets: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
     training: bool = True
+    updates: bool = True

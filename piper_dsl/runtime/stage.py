@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from .random_state import RandomState
+from .randomness import seed_generators
 
 __all__ = ["LossFunction", "Stage"]
 
@@ -24,7 +24,6 @@ class _Held:
     outputs: Tensors = ()
     gradients: Tensors = ()
     target: Tensors | None = None
-    random_state: RandomState | None = None
 
 
 class Stage:
@@ -32,20 +31,26 @@ class Stage:
 
     ``scale`` multiplies the loss of every microbatch, so that accumulated gradients are those of the
     mean over the whole batch. A stage that is not ``trained`` runs without autograd. Of the ``recomputed``
-    microbatches it keeps only the inputs until R.
+    microbatches it keeps only the inputs until R. Random numbers follow from ``seed``, the step, the stage's
+    ``number`` and the microbatch.
     """
 
     def __init__(
         self,
         module: nn.Module,
         *,
+        number: int = 0,
         loss_fn: LossFunction | None = None,
+        seed: int = 0,
         scale: float = 1.0,
         trained: bool = True,
         recomputed: Container[int] = (),
     ) -> None:
         self.module = module
         self.losses: dict[int, torch.Tensor] = {}
+        self._number = number
+        self._seed = seed
+        self._step = 0
         self._loss_fn = loss_fn
         self._scale = scale
         self._trained = trained
@@ -71,8 +76,6 @@ class Stage:
         leaves = tuple(x.detach().requires_grad_(flag) for x, flag in zip(inputs, needs_grad, strict=True))
         held = _Held(leaves, target=target)
         recomputed = self._active and microbatch in self._recomputed
-        if recomputed:
-            held.random_state = RandomState.now()
         with torch.set_grad_enabled(self._active):
             outputs = self._run(microbatch, held)
         if self._active:
@@ -84,12 +87,11 @@ class Stage:
     def recompute(self, microbatch: int) -> None:
         """Runs the forward again, under the random numbers of the first time, for the backward to come."""
         held = self._held[microbatch]
-        assert held.random_state is not None
-        with torch.random.fork_rng(), torch.enable_grad():
-            held.random_state.restore()
+        with torch.enable_grad():
             held.outputs = self._run(microbatch, held)
 
     def _run(self, microbatch: int, held: _Held) -> Tensors:
+        seed_generators(self._seed, self._step, self._number, microbatch)
         outputs = _as_tuple(self.module(*held.inputs))
         if self._loss_fn is None:
             return outputs
@@ -139,11 +141,12 @@ class Stage:
             raise ValueError(f"{len(roots)} outputs need a gradient, but {len(gradients)} gradients arrived")
         return roots, gradients
 
-    def begin(self, training: bool) -> None:
+    def begin(self, step: int, training: bool) -> None:
         """Starts a step: forgets what an unfinished one left behind, and remembers the module's buffers.
 
         In a step that is not ``training`` the module is in its mode for evaluation.
         """
+        self._step = step
         self._active = self._trained and training
         for module, mode in self._modes:
             module.training = mode

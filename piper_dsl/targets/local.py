@@ -41,20 +41,24 @@ class LocalTarget:
         """
         for rank, batch in zip(self._ranks, batches, strict=True):
             rank.load(batch)
-        mail: dict[_Address, Message] = {}
         training = batches[0].training
-        try:
-            for number, instruction in self._program if training else self._forwards:
-                self._execute(self._ranks[number], instruction, mail)
-        except OperationFailed:
-            self._drop()
-            raise
+        with torch.random.fork_rng():
+            self._execute_all(self._program if training else self._forwards)
         if training:
             self._keep()
         reports = [rank.report() for rank in self._ranks]
         if not training:
             self._drop()
         return reports
+
+    def _execute_all(self, program: Sequence[tuple[int, Instruction]]) -> None:
+        mail: dict[_Address, Message] = {}
+        try:
+            for number, instruction in program:
+                self._execute(self._ranks[number], instruction, mail)
+        except OperationFailed:
+            self._drop()
+            raise
 
     def _drop(self) -> None:
         for rank in self._ranks:
@@ -69,7 +73,9 @@ class LocalTarget:
         sums = {number: total(part[number] for part in shared if number in part) for part in shared for number in part}
         for rank in stepped:
             rank.take_shared(sums)
-            rank.update()
+        norm = sum(rank.squared_norm() for rank in stepped) if any(rank.clips for rank in stepped) else None
+        for rank in stepped:
+            rank.update(norm)
 
     def _execute(self, rank: Rank, instruction: Instruction, mail: dict[_Address, Message]) -> None:
         code, stage, microbatch, other = (

@@ -100,7 +100,7 @@ class _ProgramActor(RankHost):
             shared = self._rank.shared()
             self._wire.sum((self._rank.sharing(number), tensor) for number, tensor in shared.items())
             self._rank.take_shared(shared)
-        return self.update()
+        return self.update(*(self._wire.total([self.squared_norm()]) if self._rank.clips else ()))
 
 
 ProgramActor: Any = ray.remote(**ACTOR_OPTIONS)(_ProgramActor)

@@ -62,6 +62,7 @@ def main():
                     recomputed=frozenset({recomputed}),
                     loss_fn=loss,
                     optimizer=optimizer,
+                    scale=1 / MICROBATCHES,
                 )
             )
             for rank in range({ranks})

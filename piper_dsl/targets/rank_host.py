@@ -42,10 +42,13 @@ class RankHost:
         """The process, and why the rank could not be made there, with its traceback; None if it could."""
         return os.getpid(), self._startup
 
-    def update(self) -> OperationFailed | RankReport:
-        """Steps the optimizers; what ran when, or what an optimizer raised."""
+    def squared_norm(self) -> float:
+        return self._rank.squared_norm()
+
+    def update(self, *squared_norms: float) -> OperationFailed | RankReport:
+        """Steps the optimizers; what ran when, or what an optimizer raised. Takes the norms of all ranks, if any."""
         try:
-            self._rank.update()
+            self._rank.update(sum(squared_norms) if squared_norms else None)
         except OperationFailed as failure:
             return failure
         return self._rank.report()

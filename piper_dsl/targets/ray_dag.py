@@ -104,18 +104,19 @@ class RayDagTarget(RayTarget):
             return ended
         if not batches[0].training:
             return crew.ask("evaluated")
-        return self._kept(crew)
+        return self._kept(crew, self._steps and batches[0].updates)
 
-    def _kept(self, crew: Crew) -> Sequence[Outcome]:
+    def _kept(self, crew: Crew, steps: bool) -> Sequence[Outcome]:
         """All ranks are well: gradients count, those of copies and tied stages are summed, optimizers step."""
         # Calls on an actor run in their order, and wait for the results they take, so only the last is waited for.
         for actor in crew.actors:
             actor.keep.remote()
-        if self._steps and any(spec.shared for spec in self._specs):
+        if steps and any(spec.shared for spec in self._specs):
             parts = [actor.shared.remote() for actor in crew.actors]
             for actor in crew.actors:
                 actor.take_shared.remote(*parts)
-        return crew.ask("update")
+        clips = steps and self._specs[0].max_norm is not None
+        return crew.ask("update", *([actor.squared_norm.remote() for actor in crew.actors] if clips else ()))
 
     def close(self) -> None:
         """Ends the graph and the actors; a step that is under way is not waited for."""

@@ -30,6 +30,7 @@ def _rank(rank: int, module: nn.Module, loss_fn: Callable[..., object] = nn.func
         recomputed=frozenset(),
         loss_fn=loss_fn,
         optimizer=None,
+        scale=0.5,
     )
     return Rank(spec)
 
