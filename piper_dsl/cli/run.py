@@ -49,6 +49,9 @@ def run(
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.1, help="Seconds a step may take (default: from past steps).")
     ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="FILE", help="Write measured costs, for simulate --costs.")
+    ] = None,
     param: Parameters = None,
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
@@ -79,6 +82,7 @@ def run(
                 seed=seed,
                 compare=compare,
                 timeout=timeout,
+                profile=profile,
                 format=format,
             )
         )

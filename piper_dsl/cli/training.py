@@ -7,6 +7,7 @@ import inspect
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,9 +20,10 @@ from ..ir.schedule import Schedule
 from ..runtime.failure import where_raised
 from ..runtime.measure import StepReport, measured_costs
 from ..runtime.pipeline import Pipeline
+from ..runtime.profile import profile_text
 from ..runtime.whole import WholeModel
 from ..simulate import simulate
-from .common import Format, console, print_json
+from .common import Format, console, print_json, write_text
 
 __all__ = ["Job", "train"]
 
@@ -45,6 +47,7 @@ class Job:
     seed: int
     compare: bool
     timeout: float | None
+    profile: str | None
     format: Format
 
 
@@ -69,6 +72,9 @@ def train(job: Job) -> None:
     with _progress() as progress:
         target, losses, reports = _pipeline(job, stages, loss_fn, batches, progress)
         result = _Result(target, losses, reports, _whole(job, stages, loss_fn, batches, progress))
+    if job.profile is not None:
+        comment = f"{job.schedule.name} on {result.target}: seconds, medians over {len(_measured(result))} steps"
+        write_text(Path(job.profile), profile_text(measured_costs(_measured(result)), comment))
     if job.format is Format.JSON:
         print_json(_document(job, result))
     else:
@@ -191,13 +197,18 @@ class _Times:
     step: float
 
 
+def _measured(result: _Result) -> list[StepReport]:
+    """The steps behind the warm-up; all, where there are no others."""
+    return result.reports[_WARM_UP:] or result.reports
+
+
 def _times(job: Job, reports: list[StepReport]) -> _Times | None:
     """None for runs too short to be measured on other steps than those that predict."""
     measured = reports[_WARM_UP:]
     if len(measured) < 2:
         return None
     profile, rest = measured[0::2], measured[1::2]
-    predicted = simulate(job.schedule, measured_costs(profile, job.schedule.stages)).makespan
+    predicted = simulate(job.schedule, measured_costs(profile)).makespan
     return _Times(predicted, statistics.median(r.makespan for r in rest), statistics.median(r.seconds for r in rest))
 
 
@@ -223,6 +234,8 @@ def _print(job: Job, result: _Result) -> None:
     terminal.print(f"loss   {losses[0]:.4f} {_curve(losses)} {losses[-1]:.4f}")
     for start in range(0, len(losses), 10):
         terminal.print(f"       {start + 1:>4}  " + "  ".join(f"{loss:.4f}" for loss in losses[start : start + 10]))
+    if job.profile is not None:
+        terminal.print(f"costs  wrote {job.profile}, for piper-dsl simulate --costs")
     if times := _times(job, result.reports):
         terminal.print(
             f"time   {times.makespan * 1e3:.1f} ms from the first operation to the last, "

@@ -1,4 +1,4 @@
-"""A step as it ran, and what is to be learnt from it."""
+"""A step as it ran, and what is to be learnt from it: a timeline like a predicted one, and costs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.operations import Kind
-from ..simulate import Costs
+from ..ir.costs import Costs
+from ..ir.operations import TRANSFERS, Kind
+from ..ir.schedule import Schedule
+from ..plan.transfers import find_transfers
+from ..simulate.bounds import find_bounds
+from ..simulate.timeline import Timeline
 from .report import RankReport, Timed
 
 __all__ = ["StepReport", "measured_costs"]
@@ -18,8 +22,13 @@ __all__ = ["StepReport", "measured_costs"]
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step as it ran: what every rank said of it, and ``seconds`` as the driver saw them."""
+    """One step of a schedule as it ran: what every rank said of it, and ``seconds`` as the driver saw them.
 
+    Times are those of the CPU, from the start of an operation to its end, on a clock that all processes of
+    one machine share.
+    """
+
+    schedule: Schedule
     ranks: tuple[RankReport, ...]
     seconds: float
     reduction: str = "mean"
@@ -46,20 +55,72 @@ class StepReport:
         """The norm of the gradients of all ranks before they were clipped; None where they were not."""
         return next((rank.norm for rank in self.ranks if rank.norm is not None), None)
 
+    @cached_property
+    def times(self) -> np.ndarray:
+        """Start and end of every operation of the schedule in seconds from the first start; float64, (operations, 2).
+
+        A transfer that the schedule writes has the time at which its rank came to it.
+        """
+        schedule = self.schedule
+        times = np.full((len(schedule), 2), np.nan)
+        times[~np.isin(schedule.kind, TRANSFERS)] = np.concatenate([rank.times for rank in self.ranks])
+        times -= np.nanmin(times)
+        for index in np.flatnonzero(np.isin(schedule.kind, TRANSFERS)):
+            first = index == schedule.offsets[schedule.rank[index]]
+            times[index] = 0.0 if first else times[index - 1, 1]
+        return times
+
     @property
     def makespan(self) -> float:
         """Seconds from the start of the first operation to the end of the last, over all ranks."""
-        times = np.concatenate([rank.times for rank in self.ranks])
-        return float(times.max() - times.min())
+        return float(self.times.max())
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The step as a timeline, in seconds; it draws and reports like a predicted one.
+
+        The halves of an overlapped slot, which run one after the other, span it together.
+        """
+        schedule, first = self.schedule, self.schedule.slots.first[:-1]
+        start = np.minimum.reduceat(self.times[:, 0], first)[schedule.slot]
+        end = np.maximum.reduceat(self.times[:, 1], first)[schedule.slot]
+        costs = measured_costs([self])
+        bounds = find_bounds(schedule, end - start, self.times[:, 1] - self.times[:, 0], costs.transfer_times(schedule))
+        return Timeline(schedule, start, end, bounds, "measured", 0.0, costs)
 
 
-def measured_costs(reports: Sequence[StepReport], stages: int) -> Costs:
-    """The median duration of every kind on every stage, in seconds, for :func:`piper_dsl.simulate`."""
-    spent: dict[Kind, list[list[float]]] = {}
-    for timed in (one for report in reports for row in report.operations for one in row):
-        by_stage = spent.setdefault(timed.operation.kind, [[] for _ in range(stages)])
-        by_stage[timed.operation.stage].append(timed.end - timed.start)
-    medians: dict[str, Any] = {
-        kind.name: [float(np.median(x)) if x else 0.0 for x in rows] for kind, rows in spent.items()
-    }
-    return Costs(latency=0.0, **medians)
+def measured_costs(reports: Sequence[StepReport]) -> Costs:
+    """Costs in seconds, as measured, for :func:`piper_dsl.simulate`: medians over the steps of one schedule.
+
+    The duration of every kind on every stage; as overhead, what passes on a rank between an operation and
+    the next that has all it needs; as latency, what passes beyond that until a result reaches a rank that
+    waits for it.
+    """
+    schedule = reports[0].schedule
+    spent = np.stack([report.times[:, 1] - report.times[:, 0] for report in reports])
+    kinds: dict[str, Any] = {}
+    for kind in (Kind(int(number)) for number in np.unique(schedule.kind) if number not in TRANSFERS):
+        by_stage = [spent[:, (schedule.kind == kind) & (schedule.stage == s)] for s in range(schedule.stages)]
+        kinds[kind.name] = [float(np.median(x)) if x.size else 0.0 for x in by_stage]
+    gaps = [_gaps(report) for report in reports]
+    overhead = _median(np.concatenate([ready for ready, _ in gaps]))
+    latency = _median(np.concatenate([waited for _, waited in gaps])) - overhead
+    return Costs(latency=max(0.0, latency), overhead=overhead, **kinds)
+
+
+def _gaps(report: StepReport) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds before operations that waited for nothing, and those from a result to a rank that waited for it."""
+    schedule, start, end = report.schedule, report.times[:, 0], report.times[:, 1]
+    transfers = find_transfers(schedule)
+    free = np.concatenate([[0.0], end[:-1]])
+    arrived = np.full(len(schedule), -np.inf)
+    np.maximum.at(arrived, transfers.consumer, end[transfers.producer])
+    counts = ~np.isin(schedule.kind, (*TRANSFERS, Kind.OPT))
+    counts[schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = False
+    ready = counts & (arrived == -np.inf)
+    waited = counts & (arrived > free)
+    return (start - free)[ready], (start - arrived)[waited]
+
+
+def _median(values: np.ndarray) -> float:
+    return max(0.0, float(np.median(values))) if len(values) else 0.0

@@ -160,7 +160,7 @@ class Pipeline:
         except BaseException:
             self._broken = "a step was interrupted"
             raise
-        return StepReport(tuple(reports), time.monotonic() - started, self._settings.reduction)
+        return StepReport(schedule, tuple(reports), time.monotonic() - started, self._settings.reduction)
 
     def state_dict(self) -> dict[int, dict[str, Any]]:
         """The state dict of every stage's module, by stage, on the CPU."""

@@ -110,3 +110,15 @@ def test_training_without_optimizer_steps_is_refused(invoke: Invoke, folder: Pat
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error[P701]: the schedule has backwards and no OPT")
     assert "write OPT for every stage" in result.stderr
+
+
+def test_a_profile_of_measured_costs_is_read_by_simulate(invoke: Invoke, folder: Path) -> None:
+    result = invoke("run", "zb_h1", *SMALL, "--steps", "3", "--profile", "costs.toml")
+    assert result.exit_code == 0, result.stderr
+    assert "costs  wrote costs.toml, for piper-dsl simulate --costs" in result.stdout
+    text = (folder / "costs.toml").read_text()
+    assert text.startswith("# ZB-H1 on local: seconds, medians over 2 steps\n")
+    assert re.findall(r"^(\w+) = \[", text, re.MULTILINE) == ["F", "I", "W", "OPT"]
+    simulated = invoke("simulate", "zb_h1", *SMALL[:4], "--costs", "costs.toml", "--format", "json")
+    assert simulated.exit_code == 0
+    assert 0 < json.loads(simulated.stdout)["makespan"] < 60
