@@ -71,6 +71,7 @@ CODES = MappingProxyType(
         "P713": "a rank died",
         "P714": "there are not enough resources",
         "P715": "a part that is not installed",
+        "P716": "the checkpoint cannot be used",
         # Other tools' files
         "P901": "something the other format cannot say",
         # Drawing

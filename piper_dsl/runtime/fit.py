@@ -15,7 +15,7 @@ from .optimizer import OptimizerFactory
 from .settings import REDUCTIONS, Settings
 from .stage import LossFunction
 
-__all__ = ["TARGETS", "TRANSPORTS", "misfits", "unknown"]
+__all__ = ["TARGETS", "TRANSPORTS", "misfits", "unknown", "unsaved"]
 
 TARGETS = ("auto", "local", "ray-dag", "ray-program")
 TRANSPORTS = ("auto", "accelerator", "shared-memory", "gloo")
@@ -83,3 +83,12 @@ def unknown(target: str, transport: str, timeout: float | None, settings: Settin
             yield Diagnostic("P702", f"there is no {what} `{name}`", None, f"one of {', '.join(known)}")
     if timeout is not None and not timeout > 0:
         yield Diagnostic("P702", f"a timeout of {timeout:g} s would end every step", None, "give seconds, or None")
+
+
+def unsaved(checkpoints: object, every: int, max_restarts: int) -> Iterator[Diagnostic]:
+    """Restarts without checkpoints: every batch from the first would have to be kept."""
+    if max_restarts and checkpoints is None:
+        yield Diagnostic("P701", "restarts go on from a checkpoint, and there are none", None, "pass `checkpoints`")
+    for what, number, least in (("checkpoint_every", every, 1), ("max_restarts", max_restarts, 0)):
+        if number < least:
+            yield Diagnostic("P702", f"`{what}` is {number}", None, f"give a number of at least {least}")

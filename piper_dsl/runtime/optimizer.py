@@ -6,7 +6,8 @@ lie aside; they are added to what it found once every rank knows that nothing we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -57,6 +58,23 @@ class StageOptimizer:
         for parameter, before in zip(self.parameters, self._aside or (), strict=False):
             parameter.grad = before
         self._aside = None
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the next steps depend on, the parameters themselves apart."""
+        return {
+            "gradients": [parameter.grad for parameter in self.parameters],
+            "optimizer": self._optimizer.state_dict() if self._optimizer else None,
+            "scheduler": self._scheduler.state_dict() if self._scheduler else None,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes up what :meth:`state` gave."""
+        for parameter, gradient in zip(self.parameters, state["gradients"], strict=True):
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+        if self._optimizer is not None:
+            self._optimizer.load_state_dict(state["optimizer"])
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(state["scheduler"])
 
     def squared_norm(self, others: Container[int]) -> float:
         """The squared norm of the gradients; parameters in ``others`` (ids) count elsewhere."""

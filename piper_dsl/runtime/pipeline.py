@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -18,10 +20,12 @@ from ..ir.schedule import Schedule
 from ..lower import lower
 from ..lower.program import Code, Program
 from .batch import Data, split_batch
+from .checkpoint import CheckpointFolder, describe
 from .failure import OperationFailed
-from .fit import misfits, unknown
+from .fit import misfits, unknown, unsaved
 from .measure import StepReport
 from .optimizer import OptimizerFactory, SchedulerFactory
+from .recovery import Recovery
 from .report import RankReport
 from .settings import Settings
 from .shared import shared_groups, shared_places, sum_shared
@@ -29,6 +33,8 @@ from .spec import Batch, RankSpec
 from .stage import LossFunction
 
 __all__ = ["Pipeline", "Target"]
+
+_log = logging.getLogger("piper_dsl")
 
 
 class Target(Protocol):
@@ -43,6 +49,12 @@ class Target(Protocol):
     def gradients(self) -> list[dict[int, dict[str, torch.Tensor]]]: ...
 
     def held(self) -> list[int]: ...
+
+    def save(self, folder: str) -> list[str]: ...
+
+    def restore(self, folder: str) -> None: ...
+
+    def restart(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -62,6 +74,11 @@ class Pipeline:
 
     ``target`` is ``local``, ``ray-program``, ``ray-dag`` or ``auto``, which takes ray-program where every
     rank can have a GPU or a core of its own, else local.
+
+    ``checkpoints`` is a folder for checkpoints, written every ``checkpoint_every`` steps and by :meth:`save`;
+    :meth:`resume` takes one up. With ``max_restarts`` a rank that died is replaced that many times: all ranks
+    start anew from the last checkpoint, run the batches since once more, and training goes on, with the numbers
+    it would have had. The batches since the last checkpoint are kept for that.
 
     ``timeout`` bounds a step, in seconds; None lets the target choose from what it has measured.
     ``transport`` says how target ray-dag moves tensors between ranks: ``auto`` (NCCL where every rank
@@ -83,6 +100,9 @@ class Pipeline:
         accumulate: int = 1,
         reduction: str = "mean",
         seed: int = 0,
+        checkpoints: str | Path | None = None,
+        checkpoint_every: int = 100,
+        max_restarts: int = 0,
         target: str = "local",
         timeout: float | None = None,
         transport: str = "auto",
@@ -91,6 +111,7 @@ class Pipeline:
         findings = [
             *misfits(stages, schedule, loss_fn, optimizer, settings),
             *unknown(target, transport, timeout, settings),
+            *unsaved(checkpoints, checkpoint_every, max_restarts),
         ]
         if findings:
             raise PipeError(*findings)
@@ -98,12 +119,15 @@ class Pipeline:
         self.program: Program = lower(schedule)
         self.last: StepReport | None = None
         self._settings = settings
+        self._saves = checkpoints is not None
         self._steps = 0
         self._broken: str | None = None
         self._closed = False
         self._places = list(shared_places(stages, schedule.placement).values())
         specs = _specs(stages, schedule, self.program, loss_fn, optimizer, settings)
         self._target = _start(target, self.program, specs, timeout, transport)
+        folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(self.program, stages))
+        self._recovery = Recovery(self._target, folder, checkpoint_every, max_restarts)
 
     @property
     def target(self) -> str:
@@ -117,10 +141,11 @@ class Pipeline:
         Raises :class:`PipeError` for a batch that does not fit, an operation that raised (with rank,
         stage, kind and microbatch) and a rank that died. An operation that raised leaves no trace: no rank
         steps, and the next step is what it would have been. After an optimizer that raised and a rank that
-        died the pipeline refuses to go on.
+        died, where no restart is left, the pipeline refuses to go on.
         """
-        self.last = self._run(inputs, targets, training=True)
+        self.last = self._recovery.train(self._cut(inputs, targets, training=True), self._run)
         self._steps += 1
+        self._recovery.stepped(self._steps)
         return self.last.loss
 
     def evaluate(self, inputs: Data | Mapping[int, Data], targets: Data | Mapping[int, Data] | None = None) -> float:
@@ -128,16 +153,40 @@ class Pipeline:
 
         Leaves no trace: parameters, gradients and buffers stay as they are. Raises what :meth:`step` raises.
         """
-        return self._run(inputs, targets, training=False).loss
+        return self._run(self._cut(inputs, targets, training=False)).loss
 
-    def _run(
+    def save(self) -> None:
+        """Writes a checkpoint, now."""
+        self._refuse_if_unsaved()
+        self._recovery.save(self._steps)
+
+    def resume(self) -> int:
+        """Takes up the newest whole checkpoint; the steps it has seen, 0 where there is none.
+
+        Warns of newer ones that are damaged. Raises :class:`PipeError` (P716) for one of another schedule
+        or model, with what differs.
+        """
+        self._refuse_if_unsaved()
+        self._steps, damaged = self._recovery.resume()
+        for fault in damaged:
+            _log.warning("a checkpoint is not used: %s", fault)
+        return self._steps
+
+    def _refuse_if_unsaved(self) -> None:
+        self._refuse_if_over()
+        if not self._saves:
+            raise PipeError(
+                Diagnostic("P712", "the pipeline has no folder for checkpoints", None, "pass `checkpoints`")
+            )
+
+    def _cut(
         self, inputs: Data | Mapping[int, Data], targets: Data | Mapping[int, Data] | None, training: bool
-    ) -> StepReport:
+    ) -> list[Batch]:
         self._refuse_if_over()
         if self._broken:
             raise PipeError(Diagnostic("P712", f"the pipeline stopped: {self._broken}", None, "make a new one"))
         schedule = self.schedule
-        batches = split_batch(
+        return split_batch(
             self._steps,
             inputs,
             targets,
@@ -147,6 +196,8 @@ class Pipeline:
             training,
             self._settings.updates(self._steps),
         )
+
+    def _run(self, batches: Sequence[Batch]) -> StepReport:
         started = time.monotonic()
         try:
             reports = self._target.step(batches)
@@ -160,7 +211,8 @@ class Pipeline:
         except BaseException:
             self._broken = "a step was interrupted"
             raise
-        return StepReport(schedule, tuple(reports), time.monotonic() - started, self._settings.reduction)
+        self._broken = None
+        return StepReport(self.schedule, tuple(reports), time.monotonic() - started, self._settings.reduction)
 
     def state_dict(self) -> dict[int, dict[str, Any]]:
         """The state dict of every stage's module, by stage, on the CPU."""

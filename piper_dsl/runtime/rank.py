@@ -276,6 +276,18 @@ class Rank:
         """Copies of the state dicts of the stages' modules, on the CPU."""
         return {s: {k: _copied(v) for k, v in r.module.state_dict().items()} for s, r in self._stages.items()}
 
+    def checkpoint(self) -> dict[int, Any]:
+        """By stage: everything that the next steps depend on."""
+        return {
+            s: {"module": stage.module.state_dict(), **self._optimizers[s].state()} for s, stage in self._stages.items()
+        }
+
+    def restore(self, state: Mapping[int, Any]) -> None:
+        """Takes up what :meth:`checkpoint` gave."""
+        for number, stage in self._stages.items():
+            stage.module.load_state_dict(state[number]["module"])
+            self._optimizers[number].restore(state[number])
+
     def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
         """Copies of the gradients accumulated so far, by stage and parameter name, on the CPU."""
         return {

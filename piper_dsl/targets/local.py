@@ -9,6 +9,7 @@ import torch
 
 from ..ir.operations import Kind
 from ..lower.program import FORWARDS, Code, Instruction, Program
+from ..runtime.checkpoint import read_rank, write_rank
 from ..runtime.failure import OperationFailed
 from ..runtime.message import Message
 from ..runtime.rank import Rank
@@ -103,6 +104,18 @@ class LocalTarget:
 
     def held(self) -> list[int]:
         return [rank.held() for rank in self._ranks]
+
+    def save(self, folder: str) -> list[str]:
+        """Writes the state of every rank; the digests of the files."""
+        return [write_rank(rank.checkpoint(), folder, rank.number) for rank in self._ranks]
+
+    def restore(self, folder: str) -> None:
+        """Takes up what :meth:`save` wrote."""
+        for rank in self._ranks:
+            rank.restore(read_rank(folder, rank.number))
+
+    def restart(self) -> None:
+        """Nothing to do: a rank that died here took the driver along."""
 
     def close(self) -> None:
         """Drops the ranks."""

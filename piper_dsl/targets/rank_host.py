@@ -9,6 +9,8 @@ from typing import Any
 import ray
 import torch
 
+from ..diagnostics import PipeError
+from ..runtime.checkpoint import read_rank, write_rank
 from ..runtime.failure import OperationFailed, where_raised
 from ..runtime.rank import Rank
 from ..runtime.report import RankReport
@@ -61,6 +63,21 @@ class RankHost:
 
     def state(self) -> dict[int, dict[str, Any]]:
         return self._rank.state()
+
+    def save(self, folder: str) -> str | PipeError:
+        """Writes the state of the rank; the digest of the file, or why it cannot."""
+        try:
+            return write_rank(self._rank.checkpoint(), folder, self._rank.number)
+        except PipeError as error:
+            return error
+
+    def restore(self, folder: str) -> PipeError | None:
+        """Takes up what ``save`` wrote; what is wrong with it, None if nothing."""
+        try:
+            self._rank.restore(read_rank(folder, self._rank.number))
+        except PipeError as error:
+            return error
+        return None
 
     def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
         return self._rank.gradients()

@@ -118,12 +118,12 @@ class RayDagTarget(RayTarget):
         clips = steps and self._specs[0].max_norm is not None
         return crew.ask("update", *([actor.squared_norm.remote() for actor in crew.actors] if clips else ()))
 
-    def close(self) -> None:
-        """Ends the graph and the actors; a step that is under way is not waited for."""
+    def _release(self) -> None:
+        """Ends the graph, then the actors."""
         if self._graph is not None:
             context = DAGContext.get_current()
             patience, context.teardown_timeout = context.teardown_timeout, TEARDOWN
             # Actors that are killed cannot clean up behind them, so only where one may be stuck.
             self._graph.teardown(kill_actors=not self._between_steps)
             self._graph, context.teardown_timeout = None, patience
-        super().close()
+        super()._release()

@@ -39,7 +39,7 @@ class RaySession:
             if with_gpus:
                 self._check("GPU", ranks)
         except PipeError:
-            self.end([], [])
+            self.end()
             raise
 
     def _check(self, what: str, ranks: int) -> None:
@@ -54,8 +54,8 @@ class RaySession:
             message = f"{ranks} ranks need {ranks} {what}s, one each; Ray has {free} free of {total}"
             raise PipeError(Diagnostic("P714", message, None, "close other pipelines, or start Ray with more"))
 
-    def end(self, actors: Sequence[Any], pids: Sequence[int], at_once: bool = False) -> None:
-        """Ends the actors, and Ray itself where it is this session's own; no goodbyes where it is to be ``at_once``."""
+    def end_actors(self, actors: Sequence[Any], pids: Sequence[int], at_once: bool) -> None:
+        """Ends actors; without goodbyes where it is to be ``at_once``, as one of them may be stuck."""
         if not ray.is_initialized():
             return
         farewells = [] if at_once else [actor.__ray_terminate__.remote() for actor in actors]
@@ -64,7 +64,10 @@ class RaySession:
         for actor in actors:
             ray.kill(actor)
         _wait_for_exit(pids)
-        if self.owned:
+
+    def end(self) -> None:
+        """Ends Ray where it is this session's own."""
+        if self.owned and ray.is_initialized():
             ray.shutdown()
 
 

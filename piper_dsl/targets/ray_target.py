@@ -34,6 +34,7 @@ class RayTarget:
         self._watchdog = Watchdog(timeout)
         self._crew: Crew | None = None
         self._between_steps = True
+        self._folder: str | None = None
 
     def _start(self, batches: Sequence[Batch]) -> None:
         """Starts the ranks with :meth:`_launch`, and whatever they need for steps with such data."""
@@ -60,6 +61,7 @@ class RayTarget:
         if self._crew is None:
             self._start(batches)
         assert self._crew is not None
+        self._take_up(self._crew)
         self._between_steps = False
         try:
             with self._watchdog.over(self._crew.actors) as watch:
@@ -72,11 +74,14 @@ class RayTarget:
                 raise outcome
         return [outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, OperationFailed)]
 
-    def _ask(self, method: str) -> list[Any]:
+    def _ask(self, method: str, *arguments: Any) -> list[Any]:
         if self._crew is None:
             message = "the ranks start with the first step; there is nothing to ask them yet"
             raise PipeError(Diagnostic("P712", message))
-        return self._crew.ask(method)
+        try:
+            return self._crew.ask(method, *arguments)
+        except RayError as error:
+            raise PipeError(self._crew.death(error)) from error
 
     def state(self) -> list[dict[int, dict[str, Any]]]:
         return self._ask("state")
@@ -87,7 +92,42 @@ class RayTarget:
     def held(self) -> list[int]:
         return self._ask("held")
 
+    def save(self, folder: str) -> list[str]:
+        """Writes the state of every rank into a folder that all of them see; the digests of the files."""
+        return _unless_failed(self._ask("save", folder))
+
+    def restore(self, folder: str) -> None:
+        """Takes up what :meth:`save` wrote; where the ranks have not started yet, as soon as they have."""
+        self._folder = folder
+        if self._crew is not None:
+            self._take_up(self._crew)
+
+    def _take_up(self, crew: Crew) -> None:
+        if self._folder is None:
+            return
+        folder, self._folder = self._folder, None
+        _unless_failed(crew.ask("restore", folder))
+
+    def restart(self) -> None:
+        """Ends the ranks; the next step starts fresh ones."""
+        self._release()
+        self._between_steps = True
+
     def close(self) -> None:
         """Ends the actors; a step that is under way is not waited for."""
+        self._release()
+        self._session.end()
+
+    def _release(self) -> None:
+        """Ends the actors."""
         crew, self._crew = self._crew, None
-        self._session.end(crew.actors if crew else [], crew.pids if crew else [], at_once=not self._between_steps)
+        if crew is not None:
+            self._session.end_actors(crew.actors, crew.pids, at_once=not self._between_steps)
+
+
+def _unless_failed(answers: list[Any]) -> list[Any]:
+    """The answers of all ranks. Raises the first that is an error."""
+    for answer in answers:
+        if isinstance(answer, PipeError):
+            raise answer
+    return answers

@@ -170,6 +170,15 @@ class Faulty(Dense):
         return (torch.where(hidden > HOT, hidden, torch.tanh(self.linear(hidden))), *others)
 
 
+class FaultyOnce(Faulty):
+    """Sleeps on its first hot input, and treats later ones, of whatever process, like any other."""
+
+    def forward(self, hidden: torch.Tensor, *others: torch.Tensor) -> Tensors:
+        if self.mark is not None and self.mark.exists():
+            return (torch.tanh(self.linear(hidden)), *others)
+        return super().forward(hidden, *others)
+
+
 class Carry(Dense):
     """A layer that lets inputs beyond HOT pass, so that they reach a :class:`Faulty` stage."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import ray
 import torch
-from runtime_models import HOT, WIDTH, Carry, Faulty, FaultyWeight, first_and_last, mixed, mixed_batch, sgd
+from runtime_models import HOT, WIDTH, Carry, Faulty, FaultyOnce, FaultyWeight, first_and_last, mixed, mixed_batch, sgd
 from runtime_processes import alive, eventually
 from runtime_reference import EXACT, assert_close, close, only, operations, rows, trained_whole, written
 from torch import nn
@@ -147,6 +147,39 @@ def test_an_actor_killed_in_mid_step_is_named(target: str, transport: str, tmp_p
         _assert_stopped(pipeline, "rank 1")
         started = time.monotonic()
     assert time.monotonic() - started < 10
+    assert eventually(lambda: not alive(pids), GONE)
+
+
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_a_rank_that_was_killed_is_replaced_and_training_goes_on_as_if_nothing_was(
+    target: str, tmp_path: Path, own_ranks: Ranks
+) -> None:
+    torch.manual_seed(0)
+    mark = tmp_path / "asleep"
+    stages, schedule = [Carry(), FaultyOnce("sleep", mark)], piper.load("1f1b", p=2, m=4)
+    batches = [_batch(8), _batch(8), _batch(8), _batch(8, hot=slice(2, 4)), _batch(8)]
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": LIMIT}
+    mark.touch()
+    with piper.Pipeline(stages, schedule, **arguments) as undisturbed:
+        losses = [undisturbed.step(*batch) for batch in batches]
+        state = undisturbed.state_dict()
+    mark.unlink()
+    arguments |= {"checkpoints": tmp_path / "saved", "checkpoint_every": 2, "max_restarts": 1}
+    killed: dict[str, float] = {}
+    with piper.Pipeline(stages, schedule, target=target, **arguments) as pipeline:
+        thread = _kill_when_marked(mark, killed)
+        # The kill comes two steps behind a checkpoint: the third step is run once more.
+        assert [pipeline.step(*batch) for batch in batches] == losses
+        thread.join()
+        assert_close(pipeline.state_dict(), state, 0.0)
+        pids = own_ranks()
+        assert len(pids) == 2
+        assert killed["pid"] not in pids
+        # No restart is left.
+        os.kill(min(pids), signal.SIGKILL)
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*batches[0])
+        assert only(error).code == "P713"
     assert eventually(lambda: not alive(pids), GONE)
 
 

@@ -1,0 +1,166 @@
+"""Checkpoints: a folder a step, one file a rank, complete or not there at all.
+
+Ranks write their files into a folder that is not yet a checkpoint; a list of the files with their digests
+and of what the checkpoint is for makes it one, by a rename. What is read back is weights only (tensors and
+plain values), and nothing that does not match its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..diagnostics import Diagnostic, PipeError
+from ..lower.program import Program
+
+__all__ = ["CheckpointFolder", "describe", "read_rank", "write_rank"]
+
+KEPT = 2
+"""Checkpoints that stay: the newest, and the one before, should the newest be damaged."""
+
+_LIST = "checkpoint.json"
+
+
+def describe(program: Program, stages: Sequence[nn.Module]) -> dict[str, Any]:
+    """What a checkpoint is for, in values that JSON can say: it fits no other schedule and no other model."""
+    model = {
+        f"{stage}.{name}": f"{value.dtype} {tuple(value.shape)}"
+        for stage, module in enumerate(stages)
+        for name, value in module.state_dict().items()
+    }
+    digest = hashlib.sha256(program.to_json().encode()).hexdigest()
+    return {"schedule": program.name, "ranks": program.ranks, "program": digest, "model": model}
+
+
+def write_rank(state: Mapping[int, Any], folder: str, rank: int) -> str:
+    """Writes the state of a rank; returns the digest of the file. Raises PipeError (P716) where it cannot."""
+    path = _rank_file(Path(folder), rank)
+    with _writing(path):
+        torch.save(dict(state), path)
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+        return _digest(path)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise PipeError(Diagnostic("P716", f"{path} cannot be written: {why}")) from error
+
+
+def read_rank(folder: str, rank: int) -> dict[int, Any]:
+    """The state of a rank. Raises PipeError (P716) for a file that holds more than weights and plain values."""
+    path = _rank_file(Path(folder), rank)
+    try:
+        state: dict[int, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, OSError, RuntimeError, EOFError) as error:
+        why = str(error).splitlines()[0]
+        raise PipeError(Diagnostic("P716", f"{path} cannot be read: {why}")) from error
+    return state
+
+
+class CheckpointFolder:
+    """The checkpoints of one training in a folder: ``step-12`` is the state after 12 steps."""
+
+    def __init__(self, folder: str | Path, identity: dict[str, Any]) -> None:
+        self.path = Path(folder).absolute()
+        self._identity = identity
+
+    def begin(self, step: int) -> Path:
+        """A fresh folder for the files of the ranks, not yet a checkpoint."""
+        part = self.path / f"step-{step}.part"
+        with _writing(part):
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+        return part
+
+    def commit(self, step: int, digests: Sequence[str]) -> Path:
+        """Makes the files of the ranks a checkpoint; older ones but the last are deleted."""
+        part, path = self.path / f"step-{step}.part", self.path / f"step-{step}"
+        with _writing(part):
+            with (part / _LIST).open("w", encoding="utf-8") as file:
+                json.dump({"step": step, "files": list(digests), **self._identity}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            shutil.rmtree(path, ignore_errors=True)
+            part.rename(path)
+        for _, old in self._found()[KEPT:]:
+            shutil.rmtree(old)
+        return path
+
+    def newest(self) -> tuple[int, Path, list[str]] | None:
+        """The newest checkpoint that is whole, its step, and what is wrong with newer ones; None if there is none.
+
+        Raises PipeError (P716) where it is of another schedule or model, or where every one is damaged.
+        """
+        damaged: list[str] = []
+        for step, path in self._found():
+            fault = self._fault(path)
+            if fault is None:
+                return step, path, damaged
+            damaged.append(f"{path}: {fault}")
+        if damaged:
+            message = f"no checkpoint in {self.path} is whole"
+            raise PipeError(Diagnostic("P716", message, None, "train anew, in another folder", notes=tuple(damaged)))
+        return None
+
+    def _found(self) -> list[tuple[int, Path]]:
+        """Steps and folders, the newest first."""
+        numbers = ((path.name.removeprefix("step-"), path) for path in self.path.glob("step-*"))
+        return sorted(((int(number), path) for number, path in numbers if number.isdigit()), reverse=True)
+
+    def _fault(self, path: Path) -> str | None:
+        """What is damaged. Raises PipeError (P716) for a checkpoint of something else."""
+        try:
+            document = json.loads((path / _LIST).read_text(encoding="utf-8"))
+            files = document.pop("files")
+            document.pop("step")
+        except (OSError, ValueError, KeyError) as error:
+            return f"its list of files cannot be read: {error}"
+        differences = tuple(_differences(self._identity, document))
+        if differences:
+            message = f"{path} is a checkpoint of something else"
+            raise PipeError(Diagnostic("P716", message, None, "use the schedule and model it is of", notes=differences))
+        for rank, digest in enumerate(files):
+            file = _rank_file(path, rank)
+            if not file.exists() or _digest(file) != digest:
+                return f"{file.name} is {'damaged' if file.exists() else 'missing'}"
+        return None
+
+
+def _rank_file(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.pt"
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader would say of two descriptions that are not the same."""
+    for name in ("schedule", "ranks"):
+        if ours[name] != theirs.get(name):
+            yield f"{name}: {ours[name]} here, {theirs.get(name)} in the checkpoint"
+    here, there = ours["model"], theirs.get("model", {})
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            yield f"{name}: {here.get(name, 'nothing')} here, {there.get(name, 'nothing')} in the checkpoint"
+    if ours["program"] != theirs.get("program") and ours["schedule"] == theirs.get("schedule"):
+        yield "the order of the schedule: the same name, with other parameters or another file"

@@ -1,0 +1,197 @@
+"""Checkpoints: exactly where training was, or refused with what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runtime_models import WIDTH, sgd
+from runtime_reference import assert_close, only
+from torch import nn
+
+import piper_dsl as piper
+
+pytestmark = pytest.mark.usefixtures("warm")
+
+TARGETS = ["local", "ray-program"]
+BATCHES = [torch.randn(2, 8, WIDTH, generator=torch.Generator().manual_seed(seed)).unbind() for seed in range(7)]
+
+
+class Stage(nn.Module):
+    """Everything that a step may depend on: weights, a buffer, dropout."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.extra = nn.Linear(width, width)
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.norm(self.linear(hidden)), 0.3, self.training)
+
+
+def _decaying(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
+
+
+def _pipeline(folder: Path | None, target: str = "local", **changes: Any) -> piper.Pipeline:
+    torch.manual_seed(0)
+    arguments = {
+        "schedule": piper.load("interleaved_1f1b", p=2, m=4),
+        "stages": [Stage(changes.pop("width", WIDTH)) for _ in range(4)],
+        "loss_fn": nn.functional.mse_loss,
+        "optimizer": sgd,
+        "scheduler": _decaying,
+        "accumulate": 2,
+        "checkpoints": folder,
+        "target": target,
+        "timeout": 60.0,
+        **changes,
+    }
+    return piper.Pipeline(arguments.pop("stages"), arguments.pop("schedule"), **arguments)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_training_goes_on_exactly_where_it_was(target: str, tmp_path: Path) -> None:
+    with _pipeline(None, target) as undisturbed:
+        losses = [undisturbed.step(*batch) for batch in BATCHES]
+        state = undisturbed.state_dict()
+    with _pipeline(tmp_path, target, checkpoint_every=3) as first:
+        assert first.resume() == 0
+        # The third step is in the middle of two that accumulate.
+        assert [first.step(*batch) for batch in BATCHES[:5]] == losses[:5]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-3"]
+    with _pipeline(tmp_path, target, checkpoint_every=3) as second:
+        assert second.resume() == 3
+        assert [second.step(*batch) for batch in BATCHES[3:]] == losses[3:]
+        assert_close(second.state_dict(), state, 0.0)
+        second.save()
+    # The two newest stay.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-6", "step-7"]
+
+
+def _two_checkpoints(folder: Path) -> None:
+    with _pipeline(folder, checkpoint_every=1) as pipeline:
+        for batch in BATCHES[:2]:
+            pipeline.step(*batch)
+
+
+def _damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", ["one bit", "cut short", "missing", "no list"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    harm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _two_checkpoints(tmp_path)
+    victim = tmp_path / "step-2" / "rank-1.pt"
+    if harm == "one bit":
+        _damage(victim)
+    elif harm == "cut short":
+        victim.write_bytes(victim.read_bytes()[:100])
+    elif harm == "missing":
+        victim.unlink()
+    else:
+        (tmp_path / "step-2" / "checkpoint.json").write_text("{")
+    with _pipeline(tmp_path) as pipeline, caplog.at_level(logging.WARNING, "piper_dsl"):
+        assert pipeline.resume() == 1
+        assert "a checkpoint is not used" in caplog.text
+        assert "step-2" in caplog.text
+        assert pipeline.step(*BATCHES[1]) > 0
+
+
+def test_where_all_are_damaged_it_is_an_error(tmp_path: Path) -> None:
+    _two_checkpoints(tmp_path)
+    for step in (1, 2):
+        _damage(tmp_path / f"step-{step}" / "rank-0.pt")
+    with _pipeline(tmp_path) as pipeline, pytest.raises(piper.PipeError) as error:
+        pipeline.resume()
+    assert (only(error).code, len(only(error).notes)) == ("P716", 2)
+    assert "rank-0.pt is damaged" in only(error).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "notes"),
+    [
+        ({"width": 5}, ["0.extra.bias: torch.float32 (5,) here, torch.float32 (3,) in the checkpoint"]),
+        (
+            {"schedule": piper.load("looped_bfs", p=2, m=4)},
+            ["schedule: looped BFS here, interleaved 1F1B in the checkpoint"],
+        ),
+        (
+            {"schedule": piper.load("interleaved_1f1b", p=2, m=8)},
+            ["the order of the schedule: the same name, with other parameters or another file"],
+        ),
+    ],
+)
+def test_a_checkpoint_of_something_else_says_what_differs(
+    changes: dict[str, Any], notes: list[str], tmp_path: Path
+) -> None:
+    _two_checkpoints(tmp_path)
+    with _pipeline(tmp_path, **changes) as pipeline, pytest.raises(piper.PipeError) as error:
+        pipeline.resume()
+    assert only(error).code == "P716"
+    assert "step-2 is a checkpoint of something else" in only(error).message
+    assert list(only(error).notes)[: len(notes)] == notes
+
+
+class Harm:
+    """What a pickle may do and weights may not."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return print, ("loaded",)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_file_that_is_more_than_weights_is_not_loaded(
+    target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _two_checkpoints(tmp_path)
+    file, listed = tmp_path / "step-2" / "rank-1.pt", tmp_path / "step-2" / "checkpoint.json"
+    torch.save({1: Harm()}, file)
+    document = json.loads(listed.read_text())
+    document["files"][1] = hashlib.sha256(file.read_bytes()).hexdigest()
+    listed.write_text(json.dumps(document))
+
+    def take_up(pipeline: piper.Pipeline) -> None:
+        pipeline.resume()
+        pipeline.step(*BATCHES[0])
+
+    with _pipeline(tmp_path, target) as pipeline, pytest.raises(piper.PipeError) as error:
+        take_up(pipeline)
+    assert only(error).code == "P716"
+    assert "rank-1.pt cannot be read" in only(error).message
+    assert "loaded" not in capfd.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_and_the_step_counts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with _pipeline(tmp_path / "file" / "folder", checkpoint_every=2) as pipeline:
+        losses = [pipeline.step(*BATCHES[0])]
+        with pytest.raises(piper.PipeError, match="cannot be written") as error:
+            pipeline.step(*BATCHES[1])
+        assert only(error).code == "P716"
+        losses.append(pipeline.step(*BATCHES[2]))
+    with _pipeline(None) as undisturbed:
+        assert [undisturbed.step(*batch) for batch in BATCHES[:3]][::2] == losses
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    for arguments, words in (
+        ({"max_restarts": 1}, "restarts go on from a checkpoint"),
+        ({"checkpoint_every": 0}, "`checkpoint_every` is 0"),
+    ):
+        with pytest.raises(piper.PipeError) as error:
+            _pipeline(None, **arguments)
+        assert words in only(error).message
+    with _pipeline(None) as pipeline, pytest.raises(piper.PipeError) as error:
+        pipeline.save()
+    assert only(error).message == "the pipeline has no folder for checkpoints"
