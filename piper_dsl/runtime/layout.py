@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +15,7 @@ __all__ = ["Head", "Layout"]
 
 HEAD = 64
 """Bytes before the tensors."""
+_WORDS = struct.Struct("=3q")
 ALIGNED = 16
 """Every tensor begins at a multiple of this."""
 
@@ -27,11 +29,17 @@ class Head:
     good: bool
 
     def write(self, buffer: torch.Tensor) -> None:
-        buffer[:24].view(torch.int64).copy_(torch.tensor((self.step, self.tag, self.good)))
+        words = (self.step, self.tag, self.good)
+        if buffer.device.type == "cpu":
+            # This takes a fraction of torch's time for three numbers.
+            _WORDS.pack_into(buffer.numpy().data, 0, *words)
+        else:
+            buffer[: _WORDS.size].view(torch.int64).copy_(torch.tensor(words))
 
     @classmethod
     def read(cls, buffer: torch.Tensor) -> Head:
-        step, tag, good = buffer[:24].view(torch.int64).tolist()
+        words = buffer if buffer.device.type == "cpu" else buffer[: _WORDS.size].cpu()
+        step, tag, good = _WORDS.unpack_from(words.numpy().data)
         return cls(step, tag, bool(good))
 
 

@@ -51,7 +51,15 @@ class Wire:
         store = TCPStore(plan.host, plan.port, is_master=False, timeout=CONNECT)
         dist.init_process_group(backend, store=store, rank=rank, world_size=plan.ranks, timeout=NEVER)
         # All ranks make all groups, in one order.
-        self._pairs = {pair: dist.new_group(sorted(pair), timeout=NEVER) for pair in plan.pairs if plan.ordered}
+        pairs = {pair: dist.new_group(sorted(pair), timeout=NEVER) for pair in plan.pairs if plan.ordered}
+        # The group of a pair, and the number of the other rank in it. A group's own methods, since those of
+        # torch.distributed check at length what is known here, for every message.
+        self._ends: dict[Pair, tuple[Any, int]] = {
+            pair: (group, dist.get_group_rank(group, pair[1] if rank == pair[0] else pair[0]))
+            for pair, group in pairs.items()
+            if rank in pair
+        }
+        self._all: Any = dist.group.WORLD
         self._summing = {ranks: dist.new_group(list(ranks), timeout=NEVER) for ranks in plan.summing}
         for pair in plan.pairs:
             self._greet(pair)
@@ -66,11 +74,13 @@ class Wire:
 
     def send(self, buffer: torch.Tensor, peer: int, tag: int) -> Any:
         """Starts to send; what it returns is to be waited for before the buffer changes."""
-        return dist.isend(buffer, peer, group=self._pairs.get((self._rank, peer)), tag=tag)
+        group, number = self._ends.get((self._rank, peer), (self._all, peer))
+        return group.send([buffer], number, tag)
 
     def receive(self, buffer: torch.Tensor, peer: int, tag: int) -> Any:
         """Lets a message of exactly the buffer's size arrive; what it returns is to be waited for, once."""
-        return dist.irecv(buffer, peer, group=self._pairs.get((peer, self._rank)), tag=tag)
+        group, number = self._ends.get((peer, self._rank), (self._all, peer))
+        return group.recv([buffer], number, tag)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""

@@ -1,0 +1,110 @@
+"""How long a training step takes on both Ray targets, beside torch.distributed.pipelining on the same machine.
+
+All train the same model by 1F1B over gloo or shared memory, one thread a rank, one system after the other, in
+some rounds. PyTorch's ranks run under torchrun without a driver: a step of theirs is timed between two barriers,
+one of ours from the driver's call to its result. Medians over all rounds; absolute times are noise, the ratio to
+PyTorch is the figure. All must end at the same loss.
+
+    python benchmarks/step_time.py                       # 4x16, 4x64, 8x32, as ranks x microbatches
+    python benchmarks/step_time.py --size 4x16 --rounds 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+import step_model
+from rich.console import Console
+from rich.table import Table
+
+import piper_dsl as piper
+
+HERE = Path(__file__).parent
+NICENESS = "RAY_worker_niceness"
+"""Ray gives way to other processes, torchrun does not; here both are to compete alike."""
+WARM_UP = 3
+"""Steps that are not counted."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Seconds of the steps of one run, and the loss of the last."""
+
+    seconds: list[float]
+    loss: float
+
+
+def pytorch(ranks: int, microbatches: int, steps: int) -> Run:
+    """A run under torchrun."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        worker = [str(HERE / "step_torch.py"), str(microbatches), str(steps), str(path)]
+        subprocess.run([*launch, *worker], check=True, capture_output=True, timeout=600)
+        found = json.loads(path.read_text(encoding="utf-8"))
+    return Run(found["seconds"][WARM_UP:], found["loss"])
+
+
+def ours(target: str, ranks: int, microbatches: int, steps: int) -> Run:
+    """A run on a target."""
+    x, y = step_model.batch(microbatches)
+    schedule = piper.load("1f1b", p=ranks, m=microbatches)
+    arguments = {"loss_fn": step_model.loss, "optimizer": step_model.optimizer, "target": target, "timeout": 600.0}
+    seconds = []
+    with piper.Pipeline(step_model.stages(ranks), schedule, **arguments) as pipeline:
+        for _ in range(steps):
+            loss = pipeline.step(x, y)
+            seconds.append(pipeline.last.seconds)
+    return Run(seconds[WARM_UP:], loss)
+
+
+def measure(ranks: int, microbatches: int, steps: int, rounds: int) -> dict[str, float]:
+    """The median seconds of a step by system."""
+    found: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        runs = {"torch.distributed.pipelining": pytorch(ranks, microbatches, steps)}
+        runs |= {target: ours(target, ranks, microbatches, steps) for target in ("ray-program", "ray-dag")}
+        wanted = runs["torch.distributed.pipelining"].loss
+        for name, run in runs.items():
+            assert abs(run.loss - wanted) < 1e-4 * abs(wanted), (name, run.loss, wanted)
+            found.setdefault(name, []).extend(run.seconds)
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", action="append", help="ranks x microbatches; may be given several times")
+    parser.add_argument("--steps", type=int, default=20, help="steps of a run")
+    parser.add_argument("--rounds", type=int, default=2)
+    chosen = parser.parse_args()
+    table = Table(title="a training step by 1F1B")
+    for heading in ("ranks x microbatches", "system", "ms a step", "us an operation", "ratio"):
+        table.add_column(heading, justify="left" if heading == "system" else "right")
+    sizes = [tuple(map(int, size.split("x"))) for size in chosen.size or ("4x16", "4x64", "8x32")]
+    # Ray starts workers with a niceness of 15, torchrun with none.
+    os.environ["RAY_worker_niceness"] = "0"
+    ray.init(
+        num_cpus=max(ranks for ranks, _ in sizes), include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+    )
+    for ranks, microbatches in sizes:
+        medians = measure(ranks, microbatches, chosen.steps + WARM_UP, chosen.rounds)
+        for name, seconds in medians.items():
+            operations = 2 * ranks * microbatches
+            ratio = seconds / medians["torch.distributed.pipelining"]
+            each = (f"{seconds * 1e3:.1f}", f"{seconds / operations * 1e6:.0f}", f"{ratio:.2f}")
+            table.add_row(f"{ranks}x{microbatches}", name, *each)
+    ray.shutdown()
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
