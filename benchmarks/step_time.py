@@ -90,11 +90,9 @@ def main() -> None:
     for heading in ("ranks x microbatches", "system", "ms a step", "us an operation", "ratio"):
         table.add_column(heading, justify="left" if heading == "system" else "right")
     sizes = [tuple(map(int, size.split("x"))) for size in chosen.size or ("4x16", "4x64", "8x32")]
-    # Ray starts workers with a niceness of 15, torchrun with none.
-    os.environ["RAY_worker_niceness"] = "0"
-    ray.init(
-        num_cpus=max(ranks for ranks, _ in sizes), include_dashboard=False, log_to_driver=False, logging_level="ERROR"
-    )
+    os.environ[NICENESS] = "0"
+    most = max(ranks for ranks, _ in sizes)
+    ray.init(num_cpus=most, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     for ranks, microbatches in sizes:
         medians = measure(ranks, microbatches, chosen.steps + WARM_UP, chosen.rounds)
         for name, seconds in medians.items():
