@@ -78,12 +78,14 @@ def plan_binds(program: Program) -> BindPlan:
     freed = {(i.stage, i.microbatch): i for _, i in program.in_order() if i.code is Code.FREE}
     last = _last_before_free(program)
     calls = [(rank, i.operation) for rank, i in program.in_order() if i.code in _CALLED]
-    threaded = thread_tokens((_call(rank, o, incoming, outgoing) for rank, o in calls), loaded, program.ranks)
+    names = [_on_rank(program, operation, rank) for rank, operation in calls]
+    called = [_call(name, *call, incoming, outgoing) for name, call in zip(names, calls, strict=True)]
+    threaded = thread_tokens(called, loaded, program.ranks)
     binds = []
-    for (rank, operation), source in zip(calls, threaded.sources, strict=True):
+    for name, (rank, operation), source in zip(names, calls, threaded.sources, strict=True):
         key = (operation.stage, operation.microbatch)
         bind = Bind(
-            result=_on_rank(program, operation, rank),
+            result=name,
             rank=rank,
             operation=operation,
             source=source,
@@ -96,10 +98,10 @@ def plan_binds(program: Program) -> BindPlan:
 
 
 def _call(
-    rank: int, operation: Operation, incoming: dict[Operation, Operation], outgoing: dict[Operation, int]
+    name: str, rank: int, operation: Operation, incoming: dict[Operation, Operation], outgoing: dict[Operation, int]
 ) -> Call[str]:
     message = incoming.get(operation)
-    return Call(rank, _name(operation), None if message is None else _name(message), operation in outgoing)
+    return Call(rank, name, None if message is None else _name(message), operation in outgoing)
 
 
 def _name(operation: Operation) -> str:

@@ -2,61 +2,37 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from ..diagnostics import Diagnostic, PipeError
-from ..ir.operations import BACKWARD, Kind
+from ..ir.operations import Kind
 from ..ir.schedule import Schedule
 from ..lower import lower
-from ..lower.program import Code, Program
+from ..lower.program import Program
 from .batch import Data, split_batch
 from .checkpoint import CheckpointFolder, describe
 from .failure import OperationFailed
 from .fit import misfits, unknown, unsaved
+from .launch import rank_specs, start_target
 from .measure import StepReport
 from .optimizer import OptimizerFactory, SchedulerFactory
 from .recovery import Recovery
-from .report import RankReport
 from .settings import Settings
-from .shared import shared_groups, shared_places, sum_shared
-from .spec import Batch, RankSpec
+from .shared import shared_places, sum_shared
+from .spec import Batch
 from .stage import LossFunction
 
-__all__ = ["Pipeline", "Target"]
+__all__ = ["Pipeline"]
 
 _log = logging.getLogger("piper_dsl")
-
-
-class Target(Protocol):
-    """What executes a Program on ranks; all targets run the same :class:`~.rank.Rank`."""
-
-    name: str
-
-    def step(self, batches: Sequence[Batch]) -> list[RankReport]: ...
-
-    def state(self) -> list[dict[int, dict[str, Any]]]: ...
-
-    def gradients(self) -> list[dict[int, dict[str, torch.Tensor]]]: ...
-
-    def held(self) -> list[int]: ...
-
-    def save(self, folder: str) -> list[str]: ...
-
-    def restore(self, folder: str) -> None: ...
-
-    def restart(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Pipeline:
@@ -124,8 +100,8 @@ class Pipeline:
         self._broken: str | None = None
         self._closed = False
         self._places = list(shared_places(stages, schedule.placement).values())
-        specs = _specs(stages, schedule, self.program, loss_fn, optimizer, settings)
-        self._target = _start(target, self.program, specs, timeout, transport)
+        specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings)
+        self._target = start_target(target, self.program, specs, timeout, transport)
         folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(self.program, stages))
         self._recovery = Recovery(self._target, folder, checkpoint_every, max_restarts)
 
@@ -161,15 +137,16 @@ class Pipeline:
         self._recovery.save(self._steps)
 
     def resume(self) -> int:
-        """Takes up the newest whole checkpoint; the steps it has seen, 0 where there is none.
+        """Takes up the newest whole checkpoint, if there is one; how many steps the pipeline has now seen.
 
         Warns of newer ones that are damaged. Raises :class:`PipeError` (P716) for one of another schedule
         or model, with what differs.
         """
         self._refuse_if_unsaved()
-        self._steps, damaged = self._recovery.resume()
-        for fault in damaged:
-            _log.warning("a checkpoint is not used: %s", fault)
+        if found := self._recovery.resume():
+            self._steps, damaged = found
+            for fault in damaged:
+                _log.warning("a checkpoint is not used: %s", fault)
         return self._steps
 
     def _refuse_if_unsaved(self) -> None:
@@ -254,55 +231,3 @@ class Pipeline:
 def _merged(parts: Sequence[Mapping[int, Any]]) -> dict[int, Any]:
     found = {stage: value for part in parts for stage, value in part.items()}
     return {stage: found[stage] for stage in sorted(found)}
-
-
-def _specs(
-    stages: Sequence[nn.Module],
-    schedule: Schedule,
-    program: Program,
-    loss_fn: LossFunction | None,
-    optimizer: OptimizerFactory | None,
-    settings: Settings,
-) -> list[RankSpec]:
-    codes = program.columns[:, 0]
-    shared = shared_groups(stages, schedule.placement)
-    recomputed = frozenset((s, i) for s, i in program.columns[codes == Code.R, 1:3].tolist())
-    trained = bool(np.isin(codes, [int(kind) for kind in BACKWARD]).any())
-    return [
-        RankSpec(
-            rank=rank,
-            graph=schedule.graph,
-            placement=schedule.placement,
-            microbatches=schedule.microbatches,
-            modules={stage: stages[stage] for stage in schedule.placement.owned[rank]},
-            trained=trained,
-            recomputed=recomputed,
-            loss_fn=loss_fn,
-            optimizer=optimizer,
-            scheduler=settings.scheduler,
-            max_norm=settings.max_norm,
-            scale=settings.scale(schedule.microbatches),
-            seed=settings.seed,
-            shared=shared[rank],
-        )
-        for rank in range(schedule.ranks)
-    ]
-
-
-def _start(target: str, program: Program, specs: list[RankSpec], timeout: float | None, transport: str) -> Target:
-    if target == "auto":
-        from ..targets.choice import chosen_target
-
-        target = chosen_target(program.ranks)
-    if target == "local":
-        from ..targets.local import LocalTarget
-
-        # As on any other target, what is trained is a copy; `state_dict` hands it out.
-        return LocalTarget(program, [copy.deepcopy(spec) for spec in specs])
-    if target == "ray-program":
-        from ..targets.ray_program import RayProgramTarget
-
-        return RayProgramTarget(program, specs, timeout)
-    from ..targets.ray_dag import RayDagTarget
-
-    return RayDagTarget(program, specs, timeout, transport)

@@ -1,7 +1,7 @@
 """One rank: its stages, and the messages that wait for them. Every target runs these same methods.
 
 A step is a :meth:`Rank.load`, operations and messages, and, once every rank is known to be well, a
-:meth:`Rank.keep` and :meth:`Rank.update`; where one is not, a :meth:`Rank.drop` on all of them. An OPT only
+:meth:`Updates.keep` and :meth:`Rank.update`; where one is not, a :meth:`Rank.drop` on all of them. An OPT only
 notes that its stage is to be stepped: what it changes, :meth:`Rank.update` changes. Nothing of a stage runs
 between its OPT and the end of the step, so that is exact wherever OPT stands.
 """
@@ -19,11 +19,10 @@ from ..ir.operations import Kind, Operation
 from .failure import OperationFailed
 from .mail import Mail
 from .message import Message
-from .optimizer import StageOptimizer, clip_coefficient
 from .report import RankReport, StepLog
-from .shared import SharedGradients, SharedGroup
 from .spec import Batch, RankSpec
 from .stage import Stage
+from .updates import Updates
 
 __all__ = ["Rank"]
 
@@ -38,14 +37,7 @@ class Rank:
         self._spec = spec
         self._graph = spec.graph
         self._stages = {stage: self._stage(stage, module) for stage, module in spec.modules.items()}
-        self._optimizers = {
-            s: StageOptimizer(p, spec.optimizer, spec.scheduler) for s, p in self._own_parameters().items()
-        }
-        self._shared = {group.number: SharedGradients(self._members(group)) for group in spec.shared}
-        elsewhere = [group for group in spec.shared if group.ranks[0] != spec.rank]
-        self._counted_elsewhere = {id(p) for group in elsewhere for p in self._members(group)}
-        self._due: dict[int, int] = {}
-        self._norm: float | None = None
+        self.updates = Updates(spec, self._stages)
         self._batch = Batch(-1)
         self._mail = Mail()
         self._expected: dict[tuple[int, int], list[int]] = {}
@@ -64,19 +56,6 @@ class Rank:
             recomputed=frozenset(i for s, i in spec.recomputed if s == stage),
         )
 
-    def _own_parameters(self) -> dict[int, list[nn.Parameter]]:
-        """By stage; what two stages of this rank share belongs to the first, or it would be stepped twice."""
-        seen: set[int] = set()
-        own = {}
-        for stage, runner in self._stages.items():
-            own[stage] = [p for p in runner.parameters if id(p) not in seen]
-            seen |= {id(p) for p in own[stage]}
-        return own
-
-    def _members(self, group: SharedGroup) -> list[nn.Parameter]:
-        parameters = {s: dict(stage.module.named_parameters()) for s, stage in self._stages.items()}
-        return [parameters[stage][name] for stage, name in group.members]
-
     # --- a step ------------------------------------------------------------------------------
 
     def load(self, batch: Batch) -> None:
@@ -85,69 +64,28 @@ class Rank:
         self._mail.clear()
         self._expected.clear()
         self._log.clear()
-        self._due.clear()
-        self._norm = None
         for stage in self._stages.values():
             stage.begin(batch.step, batch.training)
-        for optimizer in self._optimizers.values():
-            optimizer.begin()
-
-    def keep(self) -> None:
-        """All ranks ran the step to its end: its gradients count."""
-        for optimizer in self._optimizers.values():
-            optimizer.keep()
+        self.updates.begin(batch.updates)
 
     def drop(self) -> None:
         """Some rank did not, or the step only evaluates: it leaves no trace."""
         self.doing = (f"done with step {self._batch.step}", time.monotonic())
         for stage in self._stages.values():
             stage.undo()
-        for optimizer in self._optimizers.values():
-            optimizer.drop()
-
-    @property
-    def steps(self) -> bool:
-        """Whether optimizers step at the end of this step: then they do so on all ranks."""
-        return self._batch.updates and bool(self._due)
-
-    @property
-    def clips(self) -> bool:
-        """Whether the norm of the gradients is asked for before that."""
-        return self.steps and self._spec.max_norm is not None
-
-    def shared(self) -> dict[int, torch.Tensor]:
-        """By group: the gradients of parameters that other ranks hold too, to be summed before they are stepped."""
-        return {number: gradients.pack() for number, gradients in self._shared.items()}
-
-    def sharing(self, number: int) -> tuple[int, ...]:
-        """The ranks of a group of shared parameters."""
-        return next(group.ranks for group in self._spec.shared if group.number == number)
-
-    def take_shared(self, sums: Mapping[int, torch.Tensor]) -> None:
-        """Takes the sums of what :meth:`shared` gave on all ranks of a group."""
-        for number, gradients in self._shared.items():
-            gradients.unpack(sums[number])
-
-    def squared_norm(self) -> float:
-        """The squared norm of the gradients of this rank; what other ranks hold too counts on the first."""
-        return sum(optimizer.squared_norm(self._counted_elsewhere) for optimizer in self._optimizers.values())
+        self.updates.drop()
 
     def update(self, squared_norm: float | None = None) -> None:
         """Steps the optimizers of the stages that met their OPT; ``squared_norm`` is that of all ranks together.
 
         Raises :class:`OperationFailed` for what an optimizer raises.
         """
-        if not self.steps:
-            return
-        scale, self._norm = 1.0, None if squared_norm is None else squared_norm**0.5
-        if self._norm is not None and self._spec.max_norm is not None:
-            scale = clip_coefficient(self._norm, self._spec.max_norm)
-        for stage, entry in self._due.items():
+        for stage, entry in self.updates.due(squared_norm):
             operation = Operation(Kind.OPT, stage)
             start = time.monotonic()
             self.doing = (str(operation), start)
             try:
-                self._optimizers[stage].step(scale)
+                self.updates.step(stage)
             except Exception as error:
                 raise OperationFailed.wrap(self.number, operation, error) from error
             self._log.correct(entry, start)
@@ -156,7 +94,7 @@ class Rank:
         """The losses and what ran when; ends a step."""
         losses = {(s, i): float(x) for s, stage in self._stages.items() for i, x in stage.losses.items()}
         self.doing = (f"done with step {self._batch.step}", time.monotonic())
-        return self._log.report(losses, self._norm)
+        return self._log.report(losses, self.updates.norm)
 
     # --- operations --------------------------------------------------------------------------
 
@@ -174,7 +112,7 @@ class Rank:
         end = time.monotonic()
         entry = self._log.add(operation, start, end)
         if operation.kind is Kind.OPT:
-            self._due[operation.stage] = entry
+            self.updates.note(operation.stage, entry)
         self.doing = (f"waiting after {operation}", end)
 
     def forward(self, stage: int, microbatch: int) -> None:
@@ -278,15 +216,13 @@ class Rank:
 
     def checkpoint(self) -> dict[int, Any]:
         """By stage: everything that the next steps depend on."""
-        return {
-            s: {"module": stage.module.state_dict(), **self._optimizers[s].state()} for s, stage in self._stages.items()
-        }
+        return {s: {"module": r.module.state_dict(), **self.updates.state(s)} for s, r in self._stages.items()}
 
     def restore(self, state: Mapping[int, Any]) -> None:
         """Takes up what :meth:`checkpoint` gave."""
         for number, stage in self._stages.items():
             stage.module.load_state_dict(state[number]["module"])
-            self._optimizers[number].restore(state[number])
+            self.updates.restore(number, state[number])
 
     def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
         """Copies of the gradients accumulated so far, by stage and parameter name, on the CPU."""

@@ -79,12 +79,15 @@ class Recovery:
         self._base = self._folder.commit(step, digests)
         self._since, self._done = [], 0
 
-    def resume(self) -> tuple[int, list[str]]:
-        """Takes up the newest checkpoint that is whole: the steps done, and what is wrong with newer ones."""
+    def resume(self) -> tuple[int, list[str]] | None:
+        """Takes up the newest checkpoint that is whole: the steps done, and what is wrong with newer ones.
+
+        None where there is no checkpoint: then nothing changes.
+        """
         assert self._folder is not None
         found = self._folder.newest()
         if found is None:
-            return 0, []
+            return None
         step, self._base, damaged = found
         self._target.restore(str(self._base))
         self._since, self._done = [], 0

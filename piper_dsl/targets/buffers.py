@@ -10,8 +10,14 @@ import torch
 
 __all__ = ["Buffers"]
 
-_OURS = 3
-"""References to an array that nobody else uses: the pool's, the variable's, and that of the question itself."""
+
+def _references(pool: deque[np.ndarray]) -> int:
+    """How many references there are to the first array of a pool."""
+    return sys.getrefcount(pool[0])
+
+
+# How many there are if nobody else uses it; Pythons differ in what the question itself adds.
+_OURS = _references(deque([np.empty(1)]))
 
 
 class Buffers:
@@ -28,14 +34,12 @@ class Buffers:
         if self._device != "cpu":
             return torch.empty(nbytes, dtype=torch.uint8, device=self._device)
         pool = self._pools.setdefault(nbytes, deque())
-        array = pool[0] if pool else None
         # The one that was handed out longest ago is the likeliest to be free.
-        if array is None or sys.getrefcount(array) > _OURS:
-            array = np.empty(nbytes, dtype=np.uint8)
-            pool.append(array)
-        else:
+        if pool and _references(pool) <= _OURS:
             pool.rotate(-1)
-        return torch.from_numpy(array)
+        else:
+            pool.append(np.empty(nbytes, dtype=np.uint8))
+        return torch.from_numpy(pool[-1])
 
     def clear(self) -> None:
         """Forgets all buffers: other sizes are coming."""

@@ -68,13 +68,14 @@ class LocalTarget:
     def _keep(self) -> None:
         """All ranks are well: gradients count, those of copies and tied stages are summed, optimizers step."""
         for rank in self._ranks:
-            rank.keep()
-        stepped = [rank for rank in self._ranks if rank.steps]
-        shared = [rank.shared() for rank in stepped]
+            rank.updates.keep()
+        stepped = [rank for rank in self._ranks if rank.updates.steps]
+        shared = [rank.updates.shared() for rank in stepped]
         sums = {number: total(part[number] for part in shared if number in part) for part in shared for number in part}
         for rank in stepped:
-            rank.take_shared(sums)
-        norm = sum(rank.squared_norm() for rank in stepped) if any(rank.clips for rank in stepped) else None
+            rank.updates.take_shared(sums)
+        clips = any(rank.updates.clips for rank in stepped)
+        norm = sum(rank.updates.squared_norm() for rank in stepped) if clips else None
         for rank in stepped:
             rank.update(norm)
 

@@ -35,12 +35,13 @@ class _ProgramActor(RankHost):
 
     def _kept(self) -> OperationFailed | RankReport:
         """All ranks are well: gradients count, those of copies and tied stages are summed, optimizers step."""
-        self._rank.keep()
-        if self._rank.steps:
-            shared = self._rank.shared()
-            self._wire.sum((self._rank.sharing(number), tensor) for number, tensor in shared.items())
-            self._rank.take_shared(shared)
-        return self.update(*(self._wire.total([self.squared_norm()]) if self._rank.clips else ()))
+        updates = self._rank.updates
+        updates.keep()
+        if updates.steps:
+            shared = updates.shared()
+            self._wire.sum((updates.sharing(number), tensor) for number, tensor in shared.items())
+            updates.take_shared(shared)
+        return self.update(*(self._wire.total([self.squared_norm()]) if updates.clips else ()))
 
 
 ProgramActor: Any = ray.remote(**ACTOR_OPTIONS)(_ProgramActor)

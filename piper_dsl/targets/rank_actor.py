@@ -109,7 +109,7 @@ class _RankActor(RankHost):
 
     def keep(self) -> None:
         """No rank failed: the gradients of the step count."""
-        self._rank.keep()
+        self._rank.updates.keep()
 
     def drop(self) -> None:
         """Some rank failed: the step leaves no trace."""
@@ -117,12 +117,12 @@ class _RankActor(RankHost):
 
     def shared(self) -> dict[int, torch.Tensor]:
         """The gradients that are to be summed over ranks before they are stepped."""
-        return self._rank.shared()
+        return self._rank.updates.shared()
 
     def take_shared(self, *parts: dict[int, torch.Tensor]) -> None:
         """Takes the sums of what ``shared`` gave on all ranks."""
         numbers = {number for part in parts for number in part}
-        self._rank.take_shared({n: total(part[n] for part in parts if n in part) for n in numbers})
+        self._rank.updates.take_shared({n: total(part[n] for part in parts if n in part) for n in numbers})
 
 
 RankActor: Any = ray.remote(**ACTOR_OPTIONS)(_RankActor)

@@ -45,7 +45,7 @@ class RankHost:
         return os.getpid(), self._startup
 
     def squared_norm(self) -> float:
-        return self._rank.squared_norm()
+        return self._rank.updates.squared_norm()
 
     def update(self, *squared_norms: float) -> OperationFailed | RankReport:
         """Steps the optimizers; what ran when, or what an optimizer raised. Takes the norms of all ranks, if any."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import ray
 from ray.dag import DAGContext, DAGNode, InputNode, MultiOutputNode
 
 from ..diagnostics import Diagnostic, PipeError
@@ -108,15 +109,15 @@ class RayDagTarget(RayTarget):
 
     def _kept(self, crew: Crew, steps: bool) -> Sequence[Outcome]:
         """All ranks are well: gradients count, those of copies and tied stages are summed, optimizers step."""
-        # Calls on an actor run in their order, and wait for the results they take, so only the last is waited for.
-        for actor in crew.actors:
-            actor.keep.remote()
+        # Calls on an actor run in their order, and wait for the results they take: none is waited for here.
+        calls = [actor.keep.remote() for actor in crew.actors]
         if steps and any(spec.shared for spec in self._specs):
             parts = [actor.shared.remote() for actor in crew.actors]
-            for actor in crew.actors:
-                actor.take_shared.remote(*parts)
+            calls += [actor.take_shared.remote(*parts) for actor in crew.actors]
         clips = steps and self._specs[0].max_norm is not None
-        return crew.ask("update", *([actor.squared_norm.remote() for actor in crew.actors] if clips else ()))
+        reports = crew.ask("update", *([actor.squared_norm.remote() for actor in crew.actors] if clips else ()))
+        ray.get(calls)
+        return reports
 
     def _release(self) -> None:
         """Ends the graph, then the actors."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import ray
+from ray.exceptions import RayError
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from ..diagnostics import Diagnostic, PipeError
 from ..lower.program import Code, Program
 from ..runtime.batch import signature
 from ..runtime.spec import Batch, RankSpec
+from .actions import meets
 from .crew import Crew
 from .program_actor import ProgramActor
 from .ray_target import Outcome, RayTarget
@@ -34,6 +37,11 @@ class RayProgramTarget(RayTarget):
 
     def __init__(self, program: Program, specs: Sequence[RankSpec], timeout: float | None) -> None:
         super().__init__(specs, timeout, needs_gpus=False)
+        if self._session.gpus and not meets(program):
+            self._session.end()
+            message = "target ray-program on GPUs: messages between two ranks arrive in the order they are sent"
+            help_ = "write every RECV behind its SEND in one order for all ranks, or leave the transfers out"
+            raise PipeError(Diagnostic("P702", message, None, help_))
         self._program = program
         self._store: TCPStore | None = None
 
@@ -42,7 +50,11 @@ class RayProgramTarget(RayTarget):
         host = LOCALHOST if len(ray.nodes()) == 1 else ray.util.get_node_ip_address()
         # The ranks meet at a store, which lives here as long as they do.
         self._store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        crew.ask("connect", self._program, self._plan(host, self._store.port), timeout=CONNECT)
+        try:
+            crew.ask("connect", self._program, self._plan(host, self._store.port), timeout=CONNECT)
+        except RayError as error:
+            why = str(error).strip().splitlines()[-1]
+            raise PipeError(Diagnostic("P714", f"the ranks cannot reach each other at {host}: {why}")) from error
 
     def _plan(self, host: str, port: int) -> WirePlan:
         summing = {group.ranks for spec in self._specs for group in spec.shared}

@@ -277,3 +277,20 @@ def test_memory_limits(command: str, limit: str, code: int, message: str) -> Non
     result = _invoke(command, "1f1b", "--memory-limit", limit)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in _words(result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("chimera", "-p", "p=4", "-p", "m=4"), "stages with copies on several ranks"),
+        (("tied.pipe",), "tied stages"),
+    ],
+)
+def test_a_script_that_would_not_sum_gradients_is_refused(
+    arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tied.pipe").write_text("ranks 2\nmicrobatches 1\ntie 0, 1\nrank r { F0 B0 OPT }\n")
+    result = _invoke("compile", *arguments, "--target", "python")
+    assert result.exit_code == 1
+    assert f"error[P702]: target python: the script does not sum the gradients of {words}" in result.output

@@ -26,11 +26,27 @@ from test_local_property import Case, cases
 from torch import nn
 
 import piper_dsl as piper
+from piper_dsl.targets.buffers import Buffers
 
 pytestmark = pytest.mark.usefixtures("warm")
 
 MSE = nn.functional.mse_loss
 TARGETS = ["local", "ray-program"]
+
+
+def test_a_buffer_is_used_again_when_nobody_looks_into_it() -> None:
+    buffers = Buffers("cpu")
+    first = buffers.take(64)
+    place, view = first.data_ptr(), first[:16].view(torch.float32)
+    del first
+    assert buffers.take(64).data_ptr() != place
+    view.fill_(1.0)
+    other = buffers.take(64)
+    other.zero_()
+    assert view.tolist() == [1.0] * 4
+    del view
+    assert place in {buffers.take(64).data_ptr(), buffers.take(64).data_ptr()}
+
 
 TIED = {
     "across ranks": "ranks 3\nmicrobatches 2\ntie 0, 2\nrank r { F[0:2] B[0:2] OPT }",
@@ -49,8 +65,11 @@ def _tied() -> list[nn.Module]:
     return stages
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("text", TIED.values(), ids=TIED)
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [*((target, text) for text in TIED.values() for target in TARGETS), ("ray-dag", TIED["copies too"])],
+    ids=[*(f"{name}-{target}" for name in TIED for target in TARGETS), "copies too-ray-dag"],
+)
 def test_tied_stages_make_the_steps_of_one_parameter(target: str, text: str) -> None:
     batches = [tuple(torch.randn(2, 4, WIDTH, dtype=torch.float64)) for _ in range(3)]
     losses, state = trained_whole(_tied(), MSE, sgd, batches)

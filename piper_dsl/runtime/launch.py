@@ -1,0 +1,99 @@
+"""From a model and a schedule to what every rank is sent, and to the target that runs it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..ir.operations import BACKWARD
+from ..ir.schedule import Schedule
+from ..lower.program import Code, Program
+from .optimizer import OptimizerFactory
+from .report import RankReport
+from .settings import Settings
+from .shared import shared_groups
+from .spec import Batch, RankSpec
+from .stage import LossFunction
+
+__all__ = ["Target", "rank_specs", "start_target"]
+
+
+class Target(Protocol):
+    """What executes a Program on ranks; all targets run the same :class:`~.rank.Rank`."""
+
+    name: str
+
+    def step(self, batches: Sequence[Batch]) -> list[RankReport]: ...
+
+    def state(self) -> list[dict[int, dict[str, Any]]]: ...
+
+    def gradients(self) -> list[dict[int, dict[str, torch.Tensor]]]: ...
+
+    def held(self) -> list[int]: ...
+
+    def save(self, folder: str) -> list[str]: ...
+
+    def restore(self, folder: str) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def rank_specs(
+    stages: Sequence[nn.Module],
+    schedule: Schedule,
+    program: Program,
+    loss_fn: LossFunction | None,
+    optimizer: OptimizerFactory | None,
+    settings: Settings,
+) -> list[RankSpec]:
+    """What every rank needs to know to run."""
+    codes = program.columns[:, 0]
+    shared = shared_groups(stages, schedule.placement)
+    recomputed = frozenset((s, i) for s, i in program.columns[codes == Code.R, 1:3].tolist())
+    trained = bool(np.isin(codes, [int(kind) for kind in BACKWARD]).any())
+    return [
+        RankSpec(
+            rank=rank,
+            graph=schedule.graph,
+            placement=schedule.placement,
+            microbatches=schedule.microbatches,
+            modules={stage: stages[stage] for stage in schedule.placement.owned[rank]},
+            trained=trained,
+            recomputed=recomputed,
+            loss_fn=loss_fn,
+            optimizer=optimizer,
+            scheduler=settings.scheduler,
+            max_norm=settings.max_norm,
+            scale=settings.scale(schedule.microbatches),
+            seed=settings.seed,
+            shared=shared[rank],
+        )
+        for rank in range(schedule.ranks)
+    ]
+
+
+def start_target(target: str, program: Program, specs: list[RankSpec], timeout: float | None, transport: str) -> Target:
+    """The target of a name; ``auto`` is what the machine is good for. Nothing of it starts before the first step."""
+    if target == "auto":
+        from ..targets.choice import chosen_target
+
+        target = chosen_target(program.ranks)
+    if target == "local":
+        from ..targets.local import LocalTarget
+
+        # As on any other target, what is trained is a copy; `state_dict` hands it out.
+        return LocalTarget(program, [copy.deepcopy(spec) for spec in specs])
+    if target == "ray-program":
+        from ..targets.ray_program import RayProgramTarget
+
+        return RayProgramTarget(program, specs, timeout)
+    from ..targets.ray_dag import RayDagTarget
+
+    return RayDagTarget(program, specs, timeout, transport)
