@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 from ..diagnostics import Diagnostic, PipeError
 from ..runtime.spec import RankSpec
 
-__all__ = ["Crew"]
+__all__ = ["Crew", "last_line"]
 
 ANSWER = 2.0
 """Seconds a rank gets to say what it does before it counts as gone."""
@@ -59,7 +59,7 @@ class Crew:
         dead = [rank for rank in range(len(self.actors)) if rank not in alive]
         notes = tuple(f"rank {rank}: {doing}" for rank, doing in alive.items())
         if not dead:
-            return Diagnostic("P713", f"the ranks lost each other: {_first_line(error)}", notes=notes)
+            return Diagnostic("P713", f"the ranks lost each other: {last_line(error)}", notes=notes)
         names = ", ".join(f"rank {rank} (process {self.pids[rank]})" for rank in dead)
         return Diagnostic("P713", f"{names} died during the step", notes=notes)
 
@@ -91,9 +91,13 @@ def _started(rank: int, actor: Any) -> Any:
     try:
         return ray.get(actor.started.remote())
     except RayError as error:
-        # Ray's text is a traceback in colours; what was raised stands on its last line.
-        lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
-        raise PipeError(Diagnostic("P714", f"rank {rank} could not start: {lines[-1]}")) from error
+        raise PipeError(Diagnostic("P714", f"rank {rank} could not start: {last_line(error)}")) from error
+
+
+def last_line(error: BaseException) -> str:
+    """What was raised: Ray's text is a traceback in colours, and that stands on its last line."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def _first_line(error: BaseException) -> str:

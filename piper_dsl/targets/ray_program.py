@@ -17,7 +17,7 @@ from ..lower.program import Code, Program
 from ..runtime.batch import signature
 from ..runtime.spec import Batch, RankSpec
 from .actions import meets
-from .crew import Crew
+from .crew import Crew, last_line
 from .program_actor import ProgramActor
 from .ray_target import Outcome, RayTarget
 from .wire import WirePlan
@@ -53,8 +53,8 @@ class RayProgramTarget(RayTarget):
         try:
             crew.ask("connect", self._program, self._plan(host, self._store.port), timeout=CONNECT)
         except RayError as error:
-            why = str(error).strip().splitlines()[-1]
-            raise PipeError(Diagnostic("P714", f"the ranks cannot reach each other at {host}: {why}")) from error
+            message = f"the ranks cannot reach each other at {host}: {last_line(error)}"
+            raise PipeError(Diagnostic("P714", message)) from error
 
     def _plan(self, host: str, port: int) -> WirePlan:
         summing = {group.ranks for spec in self._specs for group in spec.shared}
