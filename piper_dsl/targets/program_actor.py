@@ -12,10 +12,15 @@ from ..runtime.failure import OperationFailed
 from ..runtime.report import RankReport
 from ..runtime.spec import Batch
 from .interpreter import Interpreter
-from .rank_host import ACTOR_OPTIONS, RankHost
+from .rank_host import RankHost
 from .wire import Wire, WirePlan
 
-__all__ = ["ProgramActor"]
+__all__ = ["ACTOR_OPTIONS", "ProgramActor"]
+
+_BESIDE = "beside"
+
+ACTOR_OPTIONS: dict[str, Any] = {"concurrency_groups": {_BESIDE: 1}}
+"""Calls of this group are answered while a step runs. A Ray DAG runs beside all calls anyway."""
 
 
 class _ProgramActor(RankHost):
@@ -25,6 +30,11 @@ class _ProgramActor(RankHost):
         """Takes the program and joins the other ranks, all at once."""
         self._wire = Wire(self._rank.number, plan)
         self._interpreter = Interpreter(self._rank, program, self._wire)
+
+    @ray.method(concurrency_group=_BESIDE)
+    def where(self) -> str:  # type: ignore[override]
+        """What the rank is doing, in words."""
+        return super().where()
 
     def step(self, batch: Batch, signature: Hashable) -> OperationFailed | RankReport | None:
         """Runs the program once: what happened, what failed here, or None where something failed elsewhere."""

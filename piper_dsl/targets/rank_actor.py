@@ -13,7 +13,7 @@ from ..runtime.failure import OperationFailed
 from ..runtime.message import Message
 from ..runtime.shared import total
 from ..runtime.spec import Batch, RankSpec
-from .rank_host import ACTOR_OPTIONS, RankHost
+from .rank_host import RankHost
 
 __all__ = ["RankActor"]
 
@@ -125,7 +125,7 @@ class _RankActor(RankHost):
         self._rank.updates.take_shared({n: total(part[n] for part in parts if n in part) for n in numbers})
 
 
-RankActor: Any = ray.remote(**ACTOR_OPTIONS)(_RankActor)
+RankActor: Any = ray.remote(_RankActor)
 """The actor class of :class:`_RankActor`: ``RankActor.options(…).remote(spec)``."""
 
 

@@ -6,7 +6,6 @@ import os
 import time
 from typing import Any
 
-import ray
 import torch
 
 from ..diagnostics import PipeError
@@ -16,12 +15,7 @@ from ..runtime.rank import Rank
 from ..runtime.report import RankReport
 from ..runtime.spec import RankSpec
 
-__all__ = ["ACTOR_OPTIONS", "RankHost"]
-
-_BESIDE = "beside"
-
-ACTOR_OPTIONS: dict[str, Any] = {"concurrency_groups": {_BESIDE: 1}}
-"""For every actor class: calls of this group are answered while a step runs."""
+__all__ = ["RankHost"]
 
 
 class RankHost:
@@ -34,7 +28,6 @@ class RankHost:
         except Exception as error:
             self._startup = (f"{type(error).__name__}: {error}", where_raised(error))
 
-    @ray.method(concurrency_group=_BESIDE)
     def where(self) -> str:
         """What the rank is doing, in words."""
         doing, since = self._rank.doing

@@ -17,6 +17,9 @@ __all__ = ["RaySession"]
 _GOODBYE = 3.0
 """Seconds an actor gets to leave by itself, which lets Ray clean up behind it, before it is killed."""
 
+_EXIT = 10.0
+"""Seconds that a process which was killed may take to be gone."""
+
 _LEAVING = 1.5
 """Seconds until Ray knows that what an ended actor held is free again, with some to spare."""
 
@@ -72,8 +75,8 @@ class RaySession:
 
 
 def _wait_for_exit(pids: Sequence[int]) -> None:
-    """Until the processes are gone, or the time for goodbyes is over."""
-    deadline = time.monotonic() + _GOODBYE
+    """Until the processes are gone: they are killed, which takes its time where the machine is busy."""
+    deadline = time.monotonic() + _EXIT
     while any(_runs(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
 

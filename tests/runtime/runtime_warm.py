@@ -12,8 +12,7 @@ import torch.distributed as dist
 
 from piper_dsl.runtime.spec import Batch, RankSpec
 from piper_dsl.targets.crew import Crew
-from piper_dsl.targets.program_actor import _ProgramActor
-from piper_dsl.targets.rank_host import ACTOR_OPTIONS
+from piper_dsl.targets.program_actor import ACTOR_OPTIONS, _ProgramActor
 from piper_dsl.targets.ray_program import RayProgramTarget
 
 
