@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import ray
+from ray.dag import compiled_dag_node
 
 import piper_dsl as piper
 from piper_dsl.lower.binds import METHODS, BindPlan, plan_binds
+from piper_dsl.lower.call_order import COMPUTE, READ, WRITE, call_order
 from piper_dsl.plan import Plan, Transport, place_transfers
-from piper_dsl.plan.plan import COMPUTE
 from piper_dsl.simulate import Costs
 from piper_dsl.targets.gloo_communicator import GlooCommunicator
+from piper_dsl.targets.own_order import OrderWarning, orders_of, own_order
 from piper_dsl.targets.ray_dag import bind_graph
 
 _Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", "finish"]})
@@ -28,25 +31,30 @@ def actors(ray_instance: None) -> Iterator[list[Any]]:
         ray.kill(actor)
 
 
-def _as_ray_has_it(plan: BindPlan, actors: list[Any]) -> list[list[str]]:
-    """Compiles the binds; by rank, computations and the two ends of messages in the order of Ray's schedule."""
-    graph = bind_graph(plan, actors, GlooCommunicator(actors))
-    compiled = graph.experimental_compile(_max_inflight_executions=1)
+@contextmanager
+def _compiled(plan: BindPlan, actors: list[Any]) -> Iterator[Any]:
+    compiled = bind_graph(plan, actors, GlooCommunicator(actors)).experimental_compile(_max_inflight_executions=1)
     try:
-        schedules = {actor._actor_id: steps for actor, steps in compiled.actor_to_execution_schedule.items()}
+        yield compiled
     finally:
         compiled.teardown()
+
+
+def _as_ray_has_it(plan: BindPlan, actors: list[Any]) -> list[list[str]]:
+    """By rank, computations and the two ends of messages in the order of Ray's schedule."""
+    with _compiled(plan, actors) as compiled:
+        orders = orders_of(compiled, actors)
     rows = []
-    for rank, actor in enumerate(actors):
+    for rank, order in enumerate(orders):
         binds = [bind for bind in plan.binds if bind.rank == rank]
         row = []
-        for step in schedules[actor._actor_id]:
-            bind = binds[step.exec_task_idx - 1] if 0 < step.exec_task_idx <= len(binds) else None
-            if bind is not None and step.type.value == "COMPUTE":
+        for call, part in order:
+            bind = binds[call - 1] if 0 < call <= len(binds) else None
+            if bind is not None and part == COMPUTE:
                 row.append(bind.result)
-            elif bind is not None and step.type.value == "READ" and bind.receives:
+            elif bind is not None and part == READ and bind.receives:
                 row.append(f"read {bind.source}")
-            elif bind is not None and step.type.value == "WRITE" and bind.target is not None:
+            elif bind is not None and part == WRITE and bind.target is not None:
                 row.append(f"write {bind.result}")
         rows.append(row)
     return rows
@@ -57,7 +65,7 @@ def _as_we_say(plan: Plan, binds: BindPlan) -> list[list[str]]:
 
     def name(code: int) -> str:
         index, what = divmod(code, 3)
-        if what == COMPUTE:
+        if what == 0:
             return names[schedule.operation(int(plan.slots.first[index]))]
         end = "write" if what == 1 else "read"
         return f"{end} {names[schedule.operation(int(plan.transfers.producer[index]))]}"
@@ -79,3 +87,27 @@ def test_ray_orders_reads_and_writes_as_we_say(name: str, parameters: dict[str, 
     binds = plan_binds(piper.lower(schedule))
     said = place_transfers(schedule, "ray", Transport.parse("ray-accelerator"), Costs())
     assert _as_we_say(said, binds) == _as_ray_has_it(binds, actors[: schedule.ranks])
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("1f1b", {"p": 3, "m": 4}), ("interleaved_1f1b", {"p": 2, "m": 4}), ("zb_v", {"p": 2, "m": 4})],
+)
+def test_ray_takes_the_order_of_a_program(name: str, parameters: dict[str, int], actors: list[Any]) -> None:
+    program = piper.lower(piper.load(name, **parameters), "ray-accelerator", "event")
+    binds = plan_binds(program)
+    mine = actors[: program.ranks]
+    wanted = call_order(program, binds)
+    with own_order(wanted, mine, ""), _compiled(binds, mine) as compiled:
+        assert orders_of(compiled, mine) == wanted
+    with _compiled(binds, mine) as compiled:
+        assert orders_of(compiled, mine) != wanted
+
+
+def test_a_ray_without_a_place_for_an_order_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(compiled_dag_node, "_generate_actor_to_execution_schedule")
+    with (
+        pytest.warns(OrderWarning, match=r"in its own order: 123 instead of 57$"),
+        own_order([], [], "123 instead of 57"),
+    ):
+        pass
