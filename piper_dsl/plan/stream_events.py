@@ -14,6 +14,9 @@ from .transfers import Transfers
 
 __all__ = ["stream_order"]
 
+_SAME = 1 + 1e-9
+"""Sums of the same durations in another order differ by rounding: what ends so close together ends at once."""
+
 
 def stream_order(schedule: Schedule, transfers: Transfers, outgoing: list[list[int]], costs: Costs) -> np.ndarray:
     """Slots and transfers as a simulation under ``costs`` runs them, in which a transfer takes both its ranks.
@@ -47,7 +50,7 @@ class _Streams:
         while self._running:
             now = self._running[0][0]
             touched: dict[int, None] = {}
-            while self._running and self._running[0][0] == now:
+            while self._running and self._running[0][0] <= now * _SAME:
                 _, what, index = heapq.heappop(self._running)
                 touched.update(dict.fromkeys(self._computed(index) if what == COMPUTE else self._moved(index)))
             self._settle(now, touched)

@@ -79,7 +79,9 @@ def rank_specs(
     ]
 
 
-def start_target(target: str, program: Program, specs: list[RankSpec], timeout: float | None, transport: str) -> Target:
+def start_target(
+    target: str, schedule: Schedule, program: Program, specs: list[RankSpec], timeout: float | None, transport: str
+) -> Target:
     """The target of a name; ``auto`` is what the machine is good for. Nothing of it starts before the first step."""
     if target == "auto":
         from ..targets.choice import chosen_target
@@ -96,4 +98,4 @@ def start_target(target: str, program: Program, specs: list[RankSpec], timeout: 
         return RayProgramTarget(program, specs, timeout)
     from ..targets.ray_dag import RayDagTarget
 
-    return RayDagTarget(program, specs, timeout, transport)
+    return RayDagTarget(schedule, program, specs, timeout, transport)

@@ -101,7 +101,7 @@ class Pipeline:
         self._closed = False
         self._places = list(shared_places(stages, schedule.placement).values())
         specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings)
-        self._target = start_target(target, self.program, specs, timeout, transport)
+        self._target = start_target(target, schedule, self.program, specs, timeout, transport)
         folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(self.program, stages))
         self._recovery = Recovery(self._target, folder, checkpoint_every, max_restarts)
 

@@ -2,22 +2,22 @@
 
 Ray places a read together with the write of its sender, however much the reader could compute before; on
 accelerators, where a message holds both sides, that makes interleaved schedules twice as long. The function
-that makes Ray's order is private (Ray 2.55 to 2.60 have it), so it is looked for, what Ray made of our order
-is compared with it, and where it is gone Ray's order stays, with a warning of what that costs.
+that makes Ray's order is private (Ray 2.55 to 2.60 have it). So what Ray has made is compared with what was
+wanted, and where it is something else, a warning says what that costs.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ray.dag import compiled_dag_node
+from ray.dag import DAGNode, compiled_dag_node
 
 from ..lower.call_order import CallStep
 
-__all__ = ["OrderWarning", "orders_of", "own_order"]
+__all__ = ["OrderWarning", "compile_in_order", "orders_of"]
 
 _MAKER = "_generate_actor_to_execution_schedule"
 
@@ -26,18 +26,26 @@ class OrderWarning(UserWarning):
     """Ray runs messages in its own order."""
 
 
-@contextmanager
-def own_order(rows: Sequence[Sequence[CallStep]], actors: Sequence[Any], loss: str) -> Iterator[None]:
-    """Within it, graphs on ``actors`` are compiled to run the parts of their calls as ``rows`` say.
+def compile_in_order(
+    graph: DAGNode, rows: list[list[CallStep]], actors: Sequence[Any], loss: Callable[[], str], **options: Any
+) -> Any:
+    """The compiled graph, which runs the parts of the calls on ``actors`` as ``rows`` say.
 
-    Warns with :class:`OrderWarning` where this version of Ray has no place for an order; ``loss`` says
-    what its own one costs.
+    Warns with :class:`OrderWarning` where this version of Ray keeps its own order; ``loss`` says what that costs.
     """
-    if not hasattr(compiled_dag_node, _MAKER):
-        warnings.warn(f"this version of Ray runs messages in its own order: {loss}", OrderWarning, stacklevel=2)
+    with _in_place_of_ray(rows, actors):
+        compiled = graph.experimental_compile(**options)
+    if orders_of(compiled, actors) != rows:
+        warnings.warn(f"this version of Ray runs messages in its own order: {loss()}", OrderWarning, stacklevel=2)
+    return compiled
+
+
+@contextmanager
+def _in_place_of_ray(rows: Sequence[Sequence[CallStep]], actors: Sequence[Any]) -> Iterator[None]:
+    theirs = getattr(compiled_dag_node, _MAKER, None)
+    if theirs is None:
         yield
         return
-    theirs = getattr(compiled_dag_node, _MAKER)
     setattr(compiled_dag_node, _MAKER, lambda graph: _ordered(graph, rows, actors))
     try:
         yield

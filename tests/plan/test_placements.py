@@ -133,3 +133,9 @@ def test_a_transfer_with_a_latency_keeps_both_ranks(name: str) -> None:
         ]
         taken = sorted(one for one in busy if one[1] > one[0])
         assert all(end <= start for (_, end), (start, _) in pairwise(taken))
+
+
+def test_costs_that_round_cost_nothing_either() -> None:
+    schedule, costs = load("interleaved_1f1b", p=4, m=8), Costs(F=0.02, B=0.04)
+    ideal = simulate(schedule, costs).makespan
+    assert simulate(schedule, costs, "blocking", "event").makespan == pytest.approx(ideal)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import ray
-from ray.dag import compiled_dag_node
+from ray.dag import DAGNode
 
 import piper_dsl as piper
 from piper_dsl.lower.binds import METHODS, BindPlan, plan_binds
-from piper_dsl.lower.call_order import COMPUTE, READ, WRITE, call_order
+from piper_dsl.lower.call_order import COMPUTE, READ, WRITE, CallStep, call_order
 from piper_dsl.plan import Plan, Transport, place_transfers
 from piper_dsl.simulate import Costs
+from piper_dsl.targets import own_order
 from piper_dsl.targets.gloo_communicator import GlooCommunicator
-from piper_dsl.targets.own_order import OrderWarning, orders_of, own_order
+from piper_dsl.targets.own_order import OrderWarning, compile_in_order, orders_of
 from piper_dsl.targets.ray_dag import bind_graph
 
 _Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", "finish"]})
@@ -31,19 +31,21 @@ def actors(ray_instance: None) -> Iterator[list[Any]]:
         ray.kill(actor)
 
 
-@contextmanager
-def _compiled(plan: BindPlan, actors: list[Any]) -> Iterator[Any]:
-    compiled = bind_graph(plan, actors, GlooCommunicator(actors)).experimental_compile(_max_inflight_executions=1)
+def _graph(plan: BindPlan, actors: list[Any]) -> DAGNode:
+    return bind_graph(plan, actors, GlooCommunicator(actors))
+
+
+def _orders(compiled: Any, actors: list[Any]) -> list[list[CallStep]]:
+    """The orders of a compiled graph, which ends: an actor has one graph at a time."""
     try:
-        yield compiled
+        return orders_of(compiled, actors)
     finally:
         compiled.teardown()
 
 
 def _as_ray_has_it(plan: BindPlan, actors: list[Any]) -> list[list[str]]:
     """By rank, computations and the two ends of messages in the order of Ray's schedule."""
-    with _compiled(plan, actors) as compiled:
-        orders = orders_of(compiled, actors)
+    orders = _orders(_graph(plan, actors).experimental_compile(_max_inflight_executions=1), actors)
     rows = []
     for rank, order in enumerate(orders):
         binds = [bind for bind in plan.binds if bind.rank == rank]
@@ -98,16 +100,23 @@ def test_ray_takes_the_order_of_a_program(name: str, parameters: dict[str, int],
     binds = plan_binds(program)
     mine = actors[: program.ranks]
     wanted = call_order(program, binds)
-    with own_order(wanted, mine, ""), _compiled(binds, mine) as compiled:
-        assert orders_of(compiled, mine) == wanted
-    with _compiled(binds, mine) as compiled:
-        assert orders_of(compiled, mine) != wanted
+    compiled = compile_in_order(_graph(binds, mine), wanted, mine, str, _max_inflight_executions=1)
+    assert _orders(compiled, mine) == wanted
+    compiled = _graph(binds, mine).experimental_compile(_max_inflight_executions=1)
+    assert _orders(compiled, mine) != wanted
 
 
-def test_a_ray_without_a_place_for_an_order_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(compiled_dag_node, "_generate_actor_to_execution_schedule")
-    with (
-        pytest.warns(OrderWarning, match=r"in its own order: 123 instead of 57$"),
-        own_order([], [], "123 instead of 57"),
-    ):
-        pass
+def test_a_ray_that_keeps_its_own_order_is_warned_of(monkeypatch: pytest.MonkeyPatch, actors: list[Any]) -> None:
+    monkeypatch.setattr(own_order, "_MAKER", "a_name_that_ray_does_not_have")
+    program = piper.lower(piper.load("1f1b", p=3, m=4), "ray-accelerator", "event")
+    binds = plan_binds(program)
+    mine = actors[: program.ranks]
+    with pytest.warns(OrderWarning, match=r"in its own order: 21 instead of 18$"):
+        compiled = compile_in_order(
+            _graph(binds, mine),
+            call_order(program, binds),
+            mine,
+            lambda: "21 instead of 18",
+            _max_inflight_executions=1,
+        )
+    compiled.teardown()
