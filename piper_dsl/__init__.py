@@ -7,7 +7,7 @@
 >>> piper.simulate(schedule).makespan
 33.0
 
-Importing this package loads neither torch nor ray; :class:`Pipeline`, which needs both, does.
+Importing this package loads neither torch nor ray; :class:`Pipeline` and what cuts models do.
 """
 
 from importlib import import_module
@@ -23,6 +23,8 @@ from .notebook import register as _register
 from .simulate import Costs, Timeline, simulate
 
 if TYPE_CHECKING:
+    from .models.marks import stage_boundary
+    from .models.split import split_model
     from .runtime.pipeline import Pipeline
 
 __all__ = [
@@ -45,11 +47,17 @@ __all__ = [
     "load",
     "lower",
     "simulate",
+    "split_model",
+    "stage_boundary",
 ]
 
 __version__ = "0.1.0"
 
-_LAZY = {"Pipeline": "piper_dsl.runtime.pipeline"}
+_LAZY = {
+    "Pipeline": "piper_dsl.runtime.pipeline",
+    "split_model": "piper_dsl.models.split",
+    "stage_boundary": "piper_dsl.models.marks",
+}
 
 
 def __getattr__(name: str) -> Any:

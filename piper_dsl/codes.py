@@ -65,6 +65,7 @@ CODES = MappingProxyType(
         "P701": "the model does not fit the schedule",
         "P702": "the target cannot run this",
         "P703": "the batch does not fit the microbatches",
+        "P704": "the model cannot be cut into stages",
         "P710": "an operation raised",
         "P711": "a step took longer than its time-out",
         "P712": "the pipeline cannot go on",

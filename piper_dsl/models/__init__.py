@@ -1,0 +1,1 @@
+"""A whole ``nn.Module`` cut into stages. Needs torch; knows neither schedules nor targets."""

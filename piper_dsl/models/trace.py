@@ -1,0 +1,175 @@
+"""A model's forward as a graph of tensor operations, through ``torch.export``.
+
+The model is exported twice, in training and in evaluation mode, because a graph has its mode written into it:
+dropout is an operation with a flag, attention has its probability of dropping as a number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.func import functional_call
+from torch.utils import _pytree as pytree
+
+from .errors import LIST_INSTEAD, first_lines, refusal, user_places
+
+__all__ = ["Trace", "batch_size", "is_number", "is_tensor", "mode", "trace", "traced_example"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One exported call: ``root`` holds the graph and what its ``get_attr`` nodes name."""
+
+    root: fx.GraphModule
+
+    @property
+    def nodes(self) -> list[fx.Node]:
+        """The nodes in the order they run, without the guards that export adds."""
+        return [node for node in self.root.graph.nodes if node.op != "call_module"]
+
+    @property
+    def inputs(self) -> tuple[fx.Node, ...]:
+        """The tensors that the model takes."""
+        return tuple(node for node in self.nodes if node.op == "placeholder" and is_tensor(node))
+
+    @property
+    def results(self) -> tuple[fx.Node, ...]:
+        """What the model returns, without structure and without None."""
+        (output,) = (node for node in self.nodes if node.op == "output")
+        found: list[fx.Node] = []
+        fx.node.map_arg(output.args[0], found.append)
+        return tuple(found)
+
+    def attribute(self, target: object) -> Any:
+        """What the target of a ``get_attr`` node names: a parameter, a buffer, a constant, or an inner graph."""
+        path, _, leaf = str(target).rpartition(".")
+        return getattr(self.root.get_submodule(path), leaf)
+
+
+def is_tensor(node: fx.Node) -> bool:
+    """Whether a node's value is a tensor."""
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether a node's value is a number, known when the graph runs."""
+    return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+@contextmanager
+def mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """The model in training mode, as far as it is meant to be, or all of it in evaluation mode.
+
+    A model that already is in training mode may have frozen parts that are not; those stay as they are.
+    """
+    before = {module: module.training for module in model.modules()}
+    if not training or not model.training:
+        model.train(training)
+    try:
+        yield
+    finally:
+        for module, was in before.items():
+            module.training = was
+
+
+def batch_size(example: Sequence[Any]) -> int:
+    """The length of the first dimension that all tensors of an example share. Raises PipeError (P704)."""
+    tensors = [x for x in pytree.tree_leaves(tuple(example)) if isinstance(x, torch.Tensor)]
+    sizes = {len(x) if x.dim() else 0 for x in tensors}
+    if len(sizes) != 1 or 0 in sizes:
+        said = ", ".join(str(tuple(x.shape)) for x in tensors) or "no tensor"
+        raise refusal(
+            f"the example inputs must be one microbatch: tensors of one first dimension, not {said}",
+            "pass a tuple of what `forward` takes, for example the first microbatch of your data",
+        )
+    return sizes.pop()
+
+
+def traced_example(example: Sequence[Any], fixed_batch: bool) -> tuple[Any, ...]:
+    """The example to trace with: of two samples where one was given, since export takes a size of 1 for fixed."""
+    if fixed_batch or batch_size(example) > 1:
+        return tuple(example)
+    doubled: tuple[Any, ...] = pytree.tree_map_only(torch.Tensor, lambda x: torch.cat([x, x]), tuple(example))
+    return doubled
+
+
+def trace(model: nn.Module, example: tuple[Any, ...], training: bool, fixed_batch: bool) -> Trace:
+    """Exports one mode of the model; the first dimension stays free unless ``fixed_batch``.
+
+    Raises PipeError (P704) for a model that cannot be exported, with the reason and the place.
+    """
+    try:
+        with mode(model, training):
+            return _export(model, example, fixed_batch)
+    except Exception as error:
+        _refuse_what_does_not_run(model, example, training)
+        raise _not_traced(model, example, training, fixed_batch, error) from error
+
+
+def _export(model: nn.Module, example: tuple[Any, ...], fixed_batch: bool) -> Trace:
+    free = None if fixed_batch else {0: torch.export.Dim("batch", min=1)}
+    dimensions = pytree.tree_map(lambda x: free if isinstance(x, torch.Tensor) else None, example)
+    with _quiet():
+        program = torch.export.export(model, example, dynamic_shapes=dimensions, strict=False)
+        return Trace(program.module())
+
+
+def _refuse_what_does_not_run(model: nn.Module, example: tuple[Any, ...], training: bool) -> None:
+    try:
+        with torch.no_grad(), torch.random.fork_rng(), mode(model, training):
+            functional_call(model, {name: buffer.clone() for name, buffer in model.named_buffers()}, example)
+    except Exception as error:
+        message = f"the model does not run on the example: {type(error).__name__}: {first_lines(error)}"
+        raise refusal(message, "pass one microbatch, as a tuple of what `forward` takes", user_places(error)) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the pages that export logs about what it then raises as an error."""
+    logger = logging.getLogger("torch")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _not_traced(
+    model: nn.Module, example: tuple[Any, ...], training: bool, fixed_batch: bool, error: Exception
+) -> Exception:
+    """Why: the size of the batch alone, control flow that follows the data, or something else."""
+    places = user_places(error)
+    if not fixed_batch and _exports_with_fixed_batch(model, example, training):
+        size = batch_size(example)
+        return refusal(
+            f"the model's forward only fits microbatches of the example's size, {size}: {first_lines(error)}",
+            "derive every size from the inputs (`x.shape[0]`, -1 in `view`), or pass `fixed_batch=True` "
+            "to train with microbatches of exactly the example's size",
+            places,
+        )
+    if "data-dependent" in str(error):
+        return refusal(
+            f"the model's control flow depends on the values of its tensors: {first_lines(error, 1)}",
+            f"use torch.where or torch.cond in place of the `if`, {LIST_INSTEAD}",
+            places,
+        )
+    kind = type(error).__name__
+    return refusal(
+        f"torch.export cannot trace the model: {kind}: {first_lines(error)}", f"rewrite that, {LIST_INSTEAD}", places
+    )
+
+
+def _exports_with_fixed_batch(model: nn.Module, example: tuple[Any, ...], training: bool) -> bool:
+    try:
+        with mode(model, training):
+            _export(model, example, fixed_batch=True)
+    except Exception:
+        return False
+    return True
