@@ -29,8 +29,21 @@ class RunTarget(str, Enum):
 def run(
     file: File,
     model: Annotated[
-        str, typer.Option("--model", metavar="MODULE:FUNCTION", help="Makes the stages: a list of torch modules.")
+        str,
+        typer.Option(
+            "--model",
+            metavar="MODULE:FUNCTION",
+            help="Makes the stages, a list of torch modules; or one, with --split.",
+        ),
     ] = "piper_dsl.demo.gpt:stages",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split",
+            metavar="HOW",
+            help="Cut one module into the stages: time, parameters, marks, or names of layers with commas between.",
+        ),
+    ] = None,
     data: Annotated[
         str,
         typer.Option("--data", metavar="MODULE:FUNCTION", help="Makes batches: an iterable of (inputs, targets)."),
@@ -73,6 +86,7 @@ def run(
             Job(
                 schedule=schedule,
                 model=model,
+                split=split,
                 data=data,
                 loss=loss,
                 steps=steps,

@@ -17,6 +17,7 @@ from torch import nn
 
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.schedule import Schedule
+from ..models.split import SPLITS, split_model
 from ..runtime.failure import where_raised
 from ..runtime.measure import StepReport, measured_costs
 from ..runtime.pipeline import Pipeline
@@ -38,6 +39,7 @@ class Job:
 
     schedule: Schedule
     model: str
+    split: str | None
     data: str
     loss: str
     steps: int
@@ -64,11 +66,11 @@ class _Result:
 def train(job: Job) -> None:
     """Trains and reports. Raises PipeError where something the user named does not work."""
     torch.manual_seed(job.seed)
-    stages = _made(job.model, "--model", job.schedule.stages)
-    if not isinstance(stages, Sequence) or not all(isinstance(stage, nn.Module) for stage in stages):
-        raise PipeError(Diagnostic("P701", f"--model {job.model} must return a list of torch modules, one per stage"))
+    model = _made(job.model, "--model", job.schedule.stages)
+    _refuse_wrong_model(job, model)
     loss_fn = _named(job.loss, "--loss")
     batches = _first(_made(job.data, "--data", job.batch), job)
+    stages = model if job.split is None else _cut(job, model, batches[0][0])
     with _progress() as progress:
         target, losses, reports = _pipeline(job, stages, loss_fn, batches, progress)
         result = _Result(target, losses, reports, _whole(job, stages, loss_fn, batches, progress))
@@ -108,6 +110,27 @@ def _made(name: str, option: str, number: int) -> Any:
         return factory(number) if takes_one else factory()
     except Exception as error:
         raise _users_fault(f"{option} {name} raised", error) from error
+
+
+def _refuse_wrong_model(job: Job, model: Any) -> None:
+    if job.split is not None and isinstance(model, nn.Module):
+        return
+    if job.split is not None:
+        raise PipeError(Diagnostic("P701", f"with --split, --model {job.model} must return one torch module"))
+    if not isinstance(model, Sequence) or not all(isinstance(stage, nn.Module) for stage in model):
+        help_ = "add --split time to cut one module into stages" if isinstance(model, nn.Module) else None
+        message = f"--model {job.model} must return a list of torch modules, one per stage"
+        raise PipeError(Diagnostic("P701", message, None, help_))
+
+
+def _cut(job: Job, model: nn.Module, inputs: Any) -> list[nn.Module]:
+    """The model in as many stages as the schedule has, cut by the first microbatch of a batch."""
+    how = job.split or ""
+    split = how if how in SPLITS else [name.strip() for name in how.split(",")]
+    parts = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    count = job.schedule.microbatches
+    example = [x.chunk(count)[0] if isinstance(x, torch.Tensor) and x.dim() else x for x in parts]
+    return split_model(model, example, split, stages=job.schedule.stages)
 
 
 def _users_fault(what: str, error: Exception) -> PipeError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from ..diagnostics import Diagnostic, PipeError
 from .assemble import assemble
 from .balance import balanced
 from .errors import refusal
@@ -15,7 +16,7 @@ from .places import Cut, marks, named
 from .probe import refuse_other_results
 from .trace import Trace, batch_size, trace, traced_example
 
-__all__ = ["split_model"]
+__all__ = ["SPLITS", "as_stages", "split_model"]
 
 BALANCES = ("time", "parameters")
 SPLITS = ("marks", *BALANCES)
@@ -54,6 +55,25 @@ def split_model(
     made = assemble(model, traces, cuts, fixed_batch)
     refuse_other_results(model, made, example)
     return list(made)
+
+
+def as_stages(
+    model: nn.Module | Sequence[nn.Module], split: str | Sequence[str] | None, example_inputs: Any, stages: int
+) -> Sequence[nn.Module]:
+    """A list of stages as it is; with ``split``, a whole model cut into so many stages by :func:`split_model`.
+
+    Raises PipeError (P701) for a whole model without what its cut needs.
+    """
+    if split is None:
+        if isinstance(model, nn.Module) and not isinstance(model, nn.Sequential | nn.ModuleList):
+            message = f"{type(model).__name__} is a whole model, not a list of stages"
+            help_ = 'pass `split="time"` (or "parameters", "marks", names of layers) and `example_inputs`'
+            raise PipeError(Diagnostic("P701", message, None, help_))
+        return cast(Sequence[nn.Module], model)
+    if example_inputs is None:
+        message = "a model is cut by running it on an example"
+        raise PipeError(Diagnostic("P701", message, None, "pass `example_inputs`: one microbatch"))
+    return split_model(cast(nn.Module, model), example_inputs, split, stages=stages)
 
 
 def _refuse_what_is_not_asked_right(model: nn.Module, split: str | Sequence[str], stages: int | None) -> None:

@@ -6,7 +6,6 @@ dropout is an operation with a flag, attention has its probability of dropping a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from torch import fx, nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
-from .errors import LIST_INSTEAD, first_lines, refusal, user_places
+from .errors import LIST_INSTEAD, first_line, refusal, user_places
+from .export_log import quiet_export
 
 __all__ = ["Trace", "batch_size", "is_number", "is_tensor", "mode", "trace", "traced_example"]
 
@@ -105,19 +105,19 @@ def trace(model: nn.Module, example: tuple[Any, ...], training: bool, fixed_batc
     Raises PipeError (P704) for a model that cannot be exported, with the reason and the place.
     """
     try:
-        with mode(model, training):
+        with mode(model, training), quiet_export() as sized:
             return _export(model, example, fixed_batch)
     except Exception as error:
         _refuse_what_does_not_run(model, example, training)
-        raise _not_traced(model, example, training, fixed_batch, error) from error
+        if not fixed_batch and _exports_with_fixed_batch(model, example, training):
+            raise _one_size(batch_size(example), sized, error) from error
+        raise _not_traced(error) from error
 
 
 def _export(model: nn.Module, example: tuple[Any, ...], fixed_batch: bool) -> Trace:
     free = None if fixed_batch else {0: torch.export.Dim("batch", min=1)}
     dimensions = pytree.tree_map(lambda x: free if isinstance(x, torch.Tensor) else None, example)
-    with _quiet():
-        program = torch.export.export(model, example, dynamic_shapes=dimensions, strict=False)
-        return Trace(program.module())
+    return Trace(torch.export.export(model, example, dynamic_shapes=dimensions, strict=False).module())
 
 
 def _refuse_what_does_not_run(model: nn.Module, example: tuple[Any, ...], training: bool) -> None:
@@ -125,50 +125,32 @@ def _refuse_what_does_not_run(model: nn.Module, example: tuple[Any, ...], traini
         with torch.no_grad(), torch.random.fork_rng(), mode(model, training):
             functional_call(model, {name: buffer.clone() for name, buffer in model.named_buffers()}, example)
     except Exception as error:
-        message = f"the model does not run on the example: {type(error).__name__}: {first_lines(error)}"
+        message = f"the model does not run on the example: {type(error).__name__}: {first_line(error)}"
         raise refusal(message, "pass one microbatch, as a tuple of what `forward` takes", user_places(error)) from error
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the pages that export logs about what it then raises as an error."""
-    logger = logging.getLogger("torch")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-def _not_traced(
-    model: nn.Module, example: tuple[Any, ...], training: bool, fixed_batch: bool, error: Exception
-) -> Exception:
-    """Why: the size of the batch alone, control flow that follows the data, or something else."""
-    places = user_places(error)
-    if not fixed_batch and _exports_with_fixed_batch(model, example, training):
-        size = batch_size(example)
-        return refusal(
-            f"the model's forward only fits microbatches of the example's size, {size}: {first_lines(error)}",
-            "derive every size from the inputs (`x.shape[0]`, -1 in `view`), or pass `fixed_batch=True` "
-            "to train with microbatches of exactly the example's size",
-            places,
-        )
-    if "data-dependent" in str(error):
-        return refusal(
-            f"the model's control flow depends on the values of its tensors: {first_lines(error, 1)}",
-            f"use torch.where or torch.cond in place of the `if`, {LIST_INSTEAD}",
-            places,
-        )
-    kind = type(error).__name__
+def _one_size(size: int, places: Sequence[str], error: Exception) -> Exception:
     return refusal(
-        f"torch.export cannot trace the model: {kind}: {first_lines(error)}", f"rewrite that, {LIST_INSTEAD}", places
+        f"the model's forward does not fit microbatches of every size, only some like the example's {size}: "
+        f"{first_line(error)}",
+        "derive every size from the inputs (`x.shape[0]`, -1 in `view`), or pass `fixed_batch=True` "
+        "to train with microbatches of exactly the example's size",
+        tuple(dict.fromkeys(places)),
     )
+
+
+def _not_traced(error: Exception) -> Exception:
+    if "data-dependent" in str(error):
+        reason = "the model's control flow depends on the values of its tensors"
+        help_ = f"use torch.where or torch.cond in place of the `if`, {LIST_INSTEAD}"
+        return refusal(reason, help_, user_places(error))
+    message = f"torch.export cannot trace the model: {type(error).__name__}: {first_line(error)}"
+    return refusal(message, f"rewrite that, {LIST_INSTEAD}", user_places(error))
 
 
 def _exports_with_fixed_batch(model: nn.Module, example: tuple[Any, ...], training: bool) -> bool:
     try:
-        with mode(model, training):
+        with mode(model, training), quiet_export():
             _export(model, example, fixed_batch=True)
     except Exception:
         return False

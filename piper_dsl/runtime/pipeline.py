@@ -17,6 +17,7 @@ from ..ir.operations import Kind
 from ..ir.schedule import Schedule
 from ..lower import lower
 from ..lower.program import Program
+from ..models.split import as_stages
 from .batch import Data, split_batch
 from .checkpoint import CheckpointFolder, describe
 from .failure import OperationFailed
@@ -39,8 +40,9 @@ class Pipeline:
     """A model in stages, trained by a schedule on a target. A context manager: leaves no process behind.
 
     ``stages`` are the modules of stages 0, 1, …; each takes the tensors that its predecessor returns
-    (a tensor or a tuple of them). ``loss_fn(*outputs, *targets)`` gives the loss of a microbatch, the mean or
-    the sum over its samples as ``reduction`` says; ``optimizer`` makes the optimizer of one stage from its
+    (a tensor or a tuple of them). With ``split`` it is a whole model instead, which :func:`split_model` cuts
+    there, by one microbatch of ``example_inputs``. ``loss_fn(*outputs, *targets)`` gives the loss of a microbatch, the
+    mean or the sum over its samples as ``reduction`` says; ``optimizer`` makes the optimizer of one stage from its
     parameters. The result equals one step of the whole model on the whole batch.
 
     ``scheduler`` makes the learning-rate scheduler of a stage's optimizer, which is stepped with it.
@@ -66,9 +68,11 @@ class Pipeline:
 
     def __init__(
         self,
-        stages: Sequence[nn.Module],
+        stages: Sequence[nn.Module] | nn.Module,
         schedule: Schedule,
         *,
+        split: str | Sequence[str] | None = None,
+        example_inputs: Data | None = None,
         loss_fn: LossFunction | None = None,
         optimizer: OptimizerFactory | None = None,
         scheduler: SchedulerFactory | None = None,
@@ -83,6 +87,7 @@ class Pipeline:
         timeout: float | None = None,
         transport: str = "auto",
     ) -> None:
+        stages = as_stages(stages, split, example_inputs, schedule.stages)
         settings = Settings(reduction, accumulate, max_norm, scheduler, seed)
         findings = [
             *misfits(stages, schedule, loss_fn, optimizer, settings),

@@ -122,3 +122,46 @@ def test_a_profile_of_measured_costs_is_read_by_simulate(invoke: Invoke, folder:
     simulated = invoke("simulate", "zb_h1", *SMALL[:4], "--costs", "costs.toml", "--format", "json")
     assert simulated.exit_code == 0
     assert 0 < json.loads(simulated.stdout)["makespan"] < 60
+
+
+WHOLE = (
+    MINE
+    + """
+
+def model():
+    return nn.Sequential(*(nn.Linear(5, 5) for _ in range(4)))
+
+
+def model_and_more():
+    return [model()]
+"""
+)
+
+
+@pytest.mark.parametrize("split", ["2", "time", "parameters"])
+def test_a_whole_model_is_cut_and_agrees_with_one_process(invoke: Invoke, folder: Path, split: str) -> None:
+    (folder / "mine.py").write_text(WHOLE)
+    own = ("--model", "mine:model", *OWN[2:], "--split", split)
+    result = invoke("run", "1f1b", *SMALL, *own, "--steps", "3", "--batch", "8", "--format", "json", "--compare")
+    assert (result.exit_code, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert document["losses"] == pytest.approx(_reference(0, 4, 3, 8, 3e-3), rel=1e-5)
+    assert document["largest_difference"] < 1e-5
+
+
+SPLITS = {
+    "no such layer": ("mine:model", ["--split", "1,9"], "the model has no layer `9`"),
+    "another count": ("mine:model", ["--split", "1,2"], "2 names make 3 stages, but 2 are asked for"),
+    "whole without a split": ("mine:model", [], "must return a list of torch modules, one per stage"),
+    "a list with a split": ("mine:model_and_more", ["--split", "time"], "must return one torch module"),
+}
+
+
+@pytest.mark.parametrize(("model", "options", "said"), SPLITS.values(), ids=SPLITS)
+def test_a_cut_that_cannot_be_made_says_so(
+    invoke: Invoke, folder: Path, model: str, options: list[str], said: str
+) -> None:
+    (folder / "mine.py").write_text(WHOLE)
+    result = invoke("run", "1f1b", *SMALL, "--model", model, *OWN[2:], *options)
+    assert result.exit_code == 1
+    assert said in " ".join(result.stderr.split())

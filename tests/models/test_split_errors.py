@@ -118,7 +118,7 @@ CASES: dict[str, tuple[nn.Module, Any, dict[str, Any], str]] = {
     "no marks": (Two(), "marks", {}, "forward passes no mark"),
     "marks in one mode": (MarkedInTraining(), "marks", {}, "1 marks in training mode and 0 in evaluation mode"),
     "follows data": (FollowsData(), ["two"], {}, "control flow depends on the values of its tensors"),
-    "one size": (OneSize(), ["two"], {}, "only fits microbatches of the example's size, 4"),
+    "one size": (OneSize(), ["two"], {}, "does not fit microbatches of every size, only some like the example's 4"),
     "changes input": (ChangesInput(), ["two"], {}, "forward changes its input `x` in place"),
     "changes across": (ChangesAcross(), ["two"], {}, "forward changes `linear` in place"),
     "shares buffer": (SharesBuffer(), ["two"], {}, "forward changes the buffer `calls` in place"),
@@ -150,7 +150,12 @@ def test_a_name_that_is_nearly_right_is_offered() -> None:
 
 @pytest.mark.parametrize(
     ("model", "code"),
-    [(FollowsData(), "if x.sum() > 0:"), (ChangesInput(), "x += 1"), (ChangesAcross(), "first.add_(second)")],
+    [
+        (OneSize(), "return x.view(4, 3)"),
+        (FollowsData(), "if x.sum() > 0:"),
+        (ChangesInput(), "x += 1"),
+        (ChangesAcross(), "first.add_(second)"),
+    ],
 )
 def test_the_place_in_forward_is_shown(model: nn.Module, code: str) -> None:
     place = refused(model, ["two"]).notes[-1]
