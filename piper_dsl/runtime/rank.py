@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ..ir.operations import Kind, Operation
+from .arity import refuse_wrong_count
 from .failure import OperationFailed
 from .mail import Mail
 from .message import Message
@@ -127,7 +128,11 @@ class Rank:
             needs_grad = [False] * len(inputs)
         runner = self._stages[stage]
         target = self._batch.targets.get((stage, microbatch))
-        outputs, flags = runner.forward(microbatch, inputs, needs_grad, target and self._on_device(target))
+        try:
+            outputs, flags = runner.forward(microbatch, inputs, needs_grad, target and self._on_device(target))
+        except TypeError:
+            refuse_wrong_count(runner.module, len(inputs), self._graph.predecessors[stage])
+            raise
         for successor in self._graph.successors[stage]:
             self._deliver(Kind.F, self._message(stage, successor, microbatch, outputs, flags))
 

@@ -98,8 +98,13 @@ class Stage:
         loss = self._loss_fn(*outputs, *(held.target or ()))
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise TypeError(f"the loss must be one number in a tensor, not {_described(loss)}")
+        if torch.is_grad_enabled() and not loss.requires_grad and any(x.requires_grad for x in self._trainable(held)):
+            raise ValueError("the loss has no gradient, although what it is computed from is trained: is it detached?")
         self.losses[microbatch] = loss.detach()
         return (loss * self._scale,)
+
+    def _trainable(self, held: _Held) -> Iterable[torch.Tensor]:
+        return *self.parameters, *held.inputs
 
     def backward(self, microbatch: int, gradients: Tensors | None) -> Tensors:
         """The whole backward: accumulates parameter gradients, returns those of the inputs that need one."""
@@ -173,6 +178,8 @@ class Stage:
 def _as_tuple(outputs: object) -> Tensors:
     """The outputs of a module as a tuple of tensors; TypeError for anything else."""
     parts = tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
+    if not parts:
+        raise TypeError("a stage returns a tensor or a tuple of tensors, not an empty tuple")
     for part in parts:
         if not isinstance(part, torch.Tensor):
             raise TypeError(f"a stage returns a tensor or a tuple of tensors, not {_described(part)}")
