@@ -10,8 +10,8 @@ from torch import fx, nn
 
 from .build import Part, build
 from .crossing import crossings, remade
-from .errors import refusal
-from .mutation import held_together, refuse_cuts
+from .errors import refusal, written_at
+from .mutation import changed_values, held_together, refuse_cuts
 from .names import Names
 from .places import Cut, cut_nodes, refuse_empty_stages, stages_of_nodes
 from .stage_module import InputShape, StageModule
@@ -48,17 +48,28 @@ def _parts(trace: Trace, cuts: Sequence[Cut]) -> list[tuple[Part, int]]:
     positions = cut_nodes(trace, cuts)
     held = held_together(trace)
     refuse_cuts(held, positions)
-    again = remade(trace, {one.root for one in held})
+    again = remade(trace, changed_values(trace, held))
     refuse_empty_stages(trace, cuts, positions, again)
     stages = stages_of_nodes(trace, positions)
     values = crossings(trace, stages, len(cuts) + 1, again)
     _refuse_numbers(values[-1])
     parts = []
     for number, (taken, given) in enumerate(pairwise(values)):
-        if not taken:
-            raise refusal(f"stage {number} would take nothing from the stage before it", "cut elsewhere")
+        _refuse_odd_inputs(number, taken)
         parts.append((build(trace, stages, number, again, taken, given), len(taken)))
     return parts
+
+
+def _refuse_odd_inputs(stage: int, taken: Sequence[fx.Node]) -> None:
+    if not taken:
+        raise refusal(f"stage {stage} would take nothing from the stage before it", "cut elsewhere")
+    for node in taken:
+        if not is_tensor(node):
+            raise refusal(
+                f"stage {stage} needs `{node.name}` of a stage before it, which is no tensor and cannot be made again",
+                "cut elsewhere, or keep it in a tensor",
+                written_at(node.stack_trace),
+            )
 
 
 def _refuse_numbers(results: Sequence[fx.Node]) -> None:

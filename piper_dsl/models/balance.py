@@ -13,7 +13,7 @@ from torch import nn
 from .assemble import assemble
 from .crossing import remade
 from .errors import refusal
-from .mutation import held_together
+from .mutation import changed_values, held_together
 from .places import Cut, calls, computes
 from .probe import tensors_of
 from .stage_module import StageModule
@@ -62,7 +62,7 @@ def _candidates(traces: Mapping[bool, Trace]) -> list[Cut]:
 def _work_before_layers(trace: Trace) -> dict[str, int]:
     """By layer before which a cut can go, how many operations come before it; never none, never all."""
     held = held_together(trace)
-    again = remade(trace, {one.root for one in held})
+    again = remade(trace, changed_values(trace, held))
     before = np.cumsum([0, *(computes(node) and node not in again for node in trace.nodes)])
     return {
         name: int(before[position])

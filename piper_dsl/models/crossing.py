@@ -12,13 +12,16 @@ from collections.abc import Collection, Iterable, Mapping
 import torch
 from torch import fx, nn
 
-from .trace import Trace, is_number
+from .trace import Trace, inner_graphs, is_number
 
 __all__ = ["crossings", "remade", "size_source"]
 
 
 def remade(trace: Trace, changed: Collection[fx.Node]) -> set[fx.Node]:
-    """What a stage makes again instead of receiving it; ``changed`` are values that are changed in place."""
+    """What a stage makes again instead of receiving it; ``changed`` are values that are changed in place.
+
+    Numbers are made again from whatever tensor they are read from, unless that is changed.
+    """
     found: set[fx.Node] = set()
     for node in trace.nodes:
         if node in changed:
@@ -27,7 +30,7 @@ def remade(trace: Trace, changed: Collection[fx.Node]) -> set[fx.Node]:
             again = not isinstance(trace.attribute(node.target), nn.Parameter)
         else:
             again = node.op == "call_function" and _is_pure(node)
-            again = again and (is_number(node) or all(x in found for x in node.all_input_nodes))
+            again = again and all(x in found or (is_number(node) and x not in changed) for x in node.all_input_nodes)
         if again:
             found.add(node)
     return found
@@ -36,7 +39,7 @@ def remade(trace: Trace, changed: Collection[fx.Node]) -> set[fx.Node]:
 def _is_pure(node: fx.Node) -> bool:
     """Whether a node gives the same again for the same, and changes nothing."""
     if not isinstance(node.target, torch._ops.OpOverload):
-        return True
+        return all(_is_pure(inner) for graph in inner_graphs(node).values() for inner in graph.nodes)
     return not node.target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in node.target.tags
 
 

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from .errors import LIST_INSTEAD, first_line, refusal, user_places
 from .export_log import quiet_export
 
-__all__ = ["Trace", "batch_size", "is_number", "is_tensor", "mode", "trace", "traced_example"]
+__all__ = ["Trace", "batch_size", "inner_graphs", "is_number", "is_tensor", "mode", "trace", "traced_example"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,20 @@ class Trace:
         """What the target of a ``get_attr`` node names: a parameter, a buffer, a constant, or an inner graph."""
         path, _, leaf = str(target).rpartition(".")
         return getattr(self.root.get_submodule(path), leaf)
+
+
+def inner_graphs(node: fx.Node) -> dict[fx.Node, fx.Graph]:
+    """The graphs that a node runs: those of a region without gradients, of a branch. By the node that names each."""
+    found = {}
+    for argument in node.all_input_nodes:
+        if argument.op == "get_attr" and not is_tensor(argument):
+            path, _, leaf = str(argument.target).rpartition(".")
+            root = argument.graph.owning_module
+            assert root is not None
+            inner = getattr(root.get_submodule(path), leaf)
+            if isinstance(inner, fx.GraphModule):
+                found[argument] = inner.graph
+    return found
 
 
 def is_tensor(node: fx.Node) -> bool:

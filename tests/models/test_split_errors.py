@@ -223,3 +223,75 @@ def test_a_value_that_is_changed_in_place_can_be_cut_elsewhere() -> None:
     assert "in place" in refused(model, ["1"]).message
     assert len(piper.split_model(model, X, "parameters", stages=3)) == 3  # never between the first two
     assert "it has 3 layers" in refused(model, "parameters", stages=4).message
+
+
+class Inner(Two):
+    """A buffer that is read, then updated in another stage without gradients: wrong from the second step on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = self.two(self.one(x) + self.mean)
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(result.mean(dim=0))
+        return result
+
+
+class ReadThenChanged(Two):
+    """A number that is read before what it is read from changes, and needed in another stage."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.one(x)
+        first = hidden[0, 0].item()
+        return self.two(torch.tanh(hidden.add_(1.0))) * first
+
+
+class ViewedBuffer(Two):
+    """A buffer that another stage changes through a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        view = self.mean.view(1, 3)
+        hidden = self.one(x + view)
+        view.add_(1.0)
+        return self.two(hidden)
+
+
+STATEFUL = {
+    "inside a region without gradients": (Inner(), "forward changes the buffer `mean` in place"),
+    "a number read before": (ReadThenChanged(), "needs `item` of a stage before it, which is no tensor"),
+}
+
+
+@pytest.mark.parametrize(("model", "words"), STATEFUL.values(), ids=STATEFUL)
+def test_state_that_two_stages_would_share_is_refused(model: nn.Module, words: str) -> None:
+    assert words in refused(model, ["two"]).message
+
+
+def test_a_buffer_that_changes_through_a_view_stays_in_one_stage() -> None:
+    made = piper.split_model(ViewedBuffer(), X, ["two"])
+    model = ViewedBuffer()
+    for stage in made:
+        stage.load_state_dict(model.state_dict(), strict=False)
+    for _ in range(3):
+        assert torch.equal(chained(made, X)[0], model(X))
+
+
+def test_random_numbers_without_gradients_are_drawn_once() -> None:
+    class Noisy(Two):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                noise = torch.rand(3) + torch.arange(3)
+            return self.two(self.one(x) * noise) * noise
+
+    model = Noisy()
+    made = piper.split_model(model, X, ["two"])
+    torch.manual_seed(5)
+    wanted = model(X)
+    torch.manual_seed(5)
+    assert torch.equal(chained(made, X)[0], wanted)
