@@ -21,7 +21,7 @@ from .trace import Trace
 
 __all__ = ["balanced", "grouped"]
 
-_RUNS = 3
+_RUNS = 5
 """Measured runs of every segment, after one that warms up; the fastest counts."""
 _SLACK = 1.05
 """How much longer the largest stage may be than it must, for boundaries that carry less."""

@@ -79,7 +79,7 @@ def _roots(nodes: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:
     """By node, the value whose memory its result shares; itself, where it has its own."""
     roots: dict[fx.Node, fx.Node] = {}
     for node in nodes:
-        source = next(chain(_arguments(node, written=False), _written(node)), None)
+        source = next(chain(_arguments(node, written=False), _arguments(node, written=True)), None)
         roots[node] = roots[source] if source is not None else node
     return roots
 

@@ -28,15 +28,14 @@ class Names:
             self._names.setdefault(id(tensor), []).append(name)
 
     def hold(self, stage: StageModule, trace: Trace, part: Part) -> Runnable:
-        """Gives a stage the tensors that its graph uses, and the graph their names."""
-        names = []
+        """Gives a stage the tensors that its graph uses, and the graph their places in it."""
+        slots = []
         for target, users in zip(part.targets, part.users, strict=True):
             tensor = trace.attribute(target)
             own = self._of(tensor, users) or [f"_constant_{target.replace('.', '_')}"]
-            for name in own:
-                stage.hold(name, tensor, name in self._persistent)
-            names.append(own[0])
-        return Runnable(part.graph, tuple(names))
+            places = [stage.hold(name, tensor, name in self._persistent) for name in own]
+            slots.append(places[0])
+        return Runnable(part.graph, tuple(slots))
 
     def _of(self, tensor: torch.Tensor, users: frozenset[str]) -> list[str]:
         """Its names inside the layers that use it; where it is used elsewhere alone, its first name."""

@@ -32,10 +32,10 @@ class InputShape:
 
 @dataclass(frozen=True, eq=False)
 class Runnable:
-    """A graph, and the names in the stage of the tensors it is called with before the inputs."""
+    """A graph, and where the tensors are that it is called with before the inputs: a module and a name in it."""
 
     graph: fx.GraphModule
-    names: tuple[str, ...]
+    slots: tuple[tuple[nn.Module, str], ...]
 
 
 class StageModule(nn.Module):
@@ -52,8 +52,8 @@ class StageModule(nn.Module):
         self._inputs = dict(inputs)
         self._shapes = tuple(shapes)
 
-    def hold(self, name: str, tensor: torch.Tensor, persistent: bool) -> None:
-        """Registers a parameter or buffer under a qualified name, as the same object."""
+    def hold(self, name: str, tensor: torch.Tensor, persistent: bool) -> tuple[nn.Module, str]:
+        """Registers a parameter or buffer under a qualified name, as the same object; returns where it is."""
         path, _, leaf = name.rpartition(".")
         owner: nn.Module = self
         for step in path.split(".") if path else ():
@@ -66,6 +66,7 @@ class StageModule(nn.Module):
             owner.register_parameter(leaf, tensor)
         else:
             owner.register_buffer(leaf, tensor, persistent)
+        return owner, leaf
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """The tensors of this stage for the next; those of the model for the last stage."""
@@ -75,12 +76,6 @@ class StageModule(nn.Module):
         for shape, x in zip(self._shapes, inputs, strict=False):
             shape.check(x)
         runnable = self.runnables[self.training]
-        held = [_tensor(self, name) for name in runnable.names]
+        held = [getattr(owner, leaf) for owner, leaf in runnable.slots]
         outputs: tuple[torch.Tensor, ...] = runnable.graph(inputs[0].device, *held, *inputs)
         return outputs[0] if len(outputs) == 1 else outputs
-
-
-def _tensor(module: nn.Module, name: str) -> torch.Tensor:
-    path, _, leaf = name.rpartition(".")
-    found: torch.Tensor = getattr(module.get_submodule(path), leaf)
-    return found

@@ -72,7 +72,7 @@ def test_a_tied_weight_counts_once() -> None:
 def test_measured_time_decides_where_parameters_would_not() -> None:
     class Busy(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for _ in range(60):
+            for _ in range(150):
                 x = torch.tanh(x)
             return super().forward(x)
 
