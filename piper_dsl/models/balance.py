@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,8 @@ def balanced(
         message = f"the model cannot be cut into {stages} stages: it has {len(cuts) + 1} layers to make them of"
         raise refusal(message, f"ask for at most {len(cuts) + 1} stages")
     segments = assemble(model, traces, cuts, fixed_batch=False)
-    seconds, sent = _measured(segments, example)
+    with _unchanged(model):
+        seconds, sent = _measured(segments, example)
     costs = seconds if by == "time" else _parameters(segments)
     return [cuts[end - 1] for end in grouped(costs, sent, stages)]
 
@@ -71,6 +73,19 @@ def _work_before_layers(trace: Trace) -> dict[str, int]:
     }
 
 
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Undoes what running the model changes: its buffers, and the state of the random numbers."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in before:
+                buffer.copy_(value)
+
+
 def _measured(segments: Sequence[StageModule], example: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Per segment, the seconds of its forward and backward, and the bytes it returns."""
     seconds, sent = [], []
@@ -82,6 +97,8 @@ def _measured(segments: Sequence[StageModule], example: tuple[Any, ...]) -> tupl
             start = time.perf_counter()
             outputs = tensors_of(segment(*leaves))
             _backward(outputs, leaves, segment)
+            if outputs[0].is_cuda:
+                torch.cuda.synchronize(outputs[0].device)
             spent.append(time.perf_counter() - start)
         seconds.append(min(spent[1:]))
         sent.append(sum(x.nbytes for x in outputs))

@@ -108,12 +108,14 @@ def test_stages_can_be_sent_and_copied(model: Reader) -> None:
         assert all(torch.equal(one, other) for one, other in zip(chained(sent, words(3)), wanted, strict=True))
 
 
-def test_splitting_leaves_the_model_as_it_was() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+@pytest.mark.parametrize(("split", "stages"), [(["2"], None), ("time", 2)], ids=["names", "time"])
+def test_splitting_leaves_the_model_as_it_was(split: str | list[str], stages: int | None) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 3))
     model[1].eval()
     before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    made = piper.split_model(model, torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), ["2"])
-    assert [module.training for module in model] == [True, False, True]
+    example = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    made = piper.split_model(model, example, split, stages=stages)
+    assert [module.training for module in model] == [True, False, True, True, True]
     assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
     assert all(p.grad is None for p in model.parameters())
     assert torch.equal(torch.get_rng_state(), state)
