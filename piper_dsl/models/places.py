@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -10,7 +11,7 @@ from torch import fx, nn
 
 from .errors import refusal
 from .marks import is_mark
-from .trace import Trace, is_number
+from .trace import Trace, inner_graphs, is_number
 
 __all__ = ["Cut", "calls", "computes", "cut_nodes", "marks", "named", "refuse_empty_stages", "stages_of_nodes"]
 
@@ -22,9 +23,14 @@ def calls(trace: Trace) -> dict[str, int]:
     """Where every layer is first called: by qualified name, the position of the first node of the call."""
     found: dict[str, int] = {}
     for position, node in enumerate(trace.nodes):
-        for name in layers_of(node):
+        for name in () if is_item(node) else layers_of(node):
             found.setdefault(name, position)
     return found
+
+
+def is_item(node: fx.Node) -> bool:
+    """Whether a node takes a part of an operation's tuple; it stays with the operation."""
+    return node.target is operator.getitem
 
 
 def layers_of(node: fx.Node) -> list[str]:
@@ -33,7 +39,8 @@ def layers_of(node: fx.Node) -> list[str]:
         return []
     stack = (node.meta.get("nn_module_stack") or {}).values()
     names = [str(name).split("@")[0] for name, _ in stack]
-    return [name for name in names if name and not name.startswith("_empty_nn_module_stack")]
+    inside = [name for graph in inner_graphs(node).values() for inner in graph.nodes for name in layers_of(inner)]
+    return [name for name in [*names, *inside] if name and not name.startswith("_empty_nn_module_stack")]
 
 
 def marks(trace: Trace) -> list[int]:
@@ -105,6 +112,6 @@ def stages_of_nodes(trace: Trace, positions: Sequence[int]) -> dict[fx.Node, int
         stages[node] = bisect_right(positions, position)
         if node.op == "placeholder":
             stages[node] = 0
-        elif node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem":
+        elif is_item(node):
             stages[node] = stages[node.all_input_nodes[0]]
     return stages

@@ -196,3 +196,22 @@ def test_a_number_read_from_a_tensor_crosses_as_that_tensor() -> None:
     made = piper.split_model(model, torch.randn(2, 4), ["two"])
     x = torch.randn(3, 4)
     assert torch.equal(chained(made, x)[0], model(x))
+
+
+def test_a_layer_under_autocast_is_found() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.one(x)
+            with torch.autocast("cpu", torch.bfloat16):
+                x = self.two(x)
+            return x.float()
+
+    model = Mixed()
+    made = piper.split_model(model, torch.randn(2, 4), ["two"])
+    assert _holding(made) == [{"one.weight", "one.bias"}, {"two.weight", "two.bias"}]
+    x = torch.randn(3, 4)
+    assert torch.equal(chained(made, x)[0], model(x))
