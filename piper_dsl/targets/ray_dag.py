@@ -23,7 +23,7 @@ from ..simulate import simulate
 from .crew import Crew
 from .gloo_communicator import GlooCommunicator
 from .own_order import compile_in_order
-from .rank_actor import RankActor
+from .rank_actor import PackingActor, RankActor
 from .ray_target import Outcome, RayTarget
 
 __all__ = ["RayDagTarget", "bind_graph"]
@@ -87,8 +87,9 @@ class RayDagTarget(RayTarget):
             # Ray reads the size where a channel's writer lives; an argument would reach the driver only.
             size = str(largest + HEADROOM)
             environment["runtime_env"] = {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": size}}
-        crew = self._launch(RankActor, self._on_gpus, **environment)
-        hint = self._hint(crew)
+        hinted = self._on_gpus or self._transport == "gloo"
+        crew = self._launch(RankActor if hinted else PackingActor, self._on_gpus, **environment)
+        hint = self._hint(crew) if hinted and len(crew.actors) > 1 else None
         graph = bind_graph(self._plan, crew.actors, hint)
         options: dict[str, Any] = {
             "_submit_timeout": NEVER,
@@ -111,12 +112,8 @@ class RayDagTarget(RayTarget):
         return self._session.gpus and self._transport in ("auto", "accelerator")
 
     def _hint(self, crew: Crew) -> Any:
-        """What tensor edges between actors carry; None for shared memory, and where there is no such edge."""
-        if len(crew.actors) < 2:
-            return None
-        if self._transport == "gloo":
-            return GlooCommunicator(crew.actors)
-        return "accelerator" if self._on_gpus else None
+        """What tensor edges between actors carry on accelerators."""
+        return GlooCommunicator(crew.actors) if self._transport == "gloo" else "accelerator"
 
     def _execute(self, crew: Crew, batches: Sequence[Batch]) -> Sequence[Outcome]:
         results = self._graph.execute(list(batches))
