@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..ir.graph import StageGraph
 from ..ir.placement import Placement
+from .message import Message
 from .optimizer import OptimizerFactory, SchedulerFactory
+from .packed import Packed, can_pack
 from .shared import SharedGroup
 from .stage import LossFunction
 
@@ -59,3 +62,23 @@ class Batch:
     targets: Mapping[tuple[int, int], Tensors] = field(default_factory=dict)
     training: bool = True
     updates: bool = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as bytes, microbatch by microbatch: a tensor that is a part of another would bring all of it."""
+        data = tuple(_packed(self.step, part) for part in (self.inputs, self.targets))
+        return _unpacked, (self.step, *data, self.training, self.updates)
+
+
+def _packed(step: int, data: Mapping[tuple[int, int], Tensors]) -> dict[tuple[int, int], Packed | Tensors]:
+    return {
+        (stage, i): Packed.of(Message(step, stage, stage, i, tensors)) if can_pack(tensors) else tensors
+        for (stage, i), tensors in data.items()
+    }
+
+
+def _tensors(data: Mapping[tuple[int, int], Packed | Tensors]) -> dict[tuple[int, int], Tensors]:
+    return {key: part.message().tensors if isinstance(part, Packed) else part for key, part in data.items()}
+
+
+def _unpacked(step: int, inputs: Any, targets: Any, training: bool, updates: bool) -> Batch:
+    return Batch(step, _tensors(inputs), _tensors(targets), training, updates)

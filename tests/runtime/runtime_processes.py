@@ -36,9 +36,12 @@ def title(pid: int) -> str:
         return ""
 
 
+_TITLES = ("ray::_RankActor", "ray::_PackingActor", "ray::_ProgramActor")
+
+
 def rank_processes() -> set[int]:
     """The actors of the Ray instance that this process started, which hold ranks."""
-    return {pid for pid in descendants(os.getpid()) if title(pid).startswith(("ray::_RankActor", "ray::_ProgramActor"))}
+    return {pid for pid in descendants(os.getpid()) if title(pid).startswith(_TITLES)}
 
 
 def eventually(condition: Callable[[], bool], seconds: float) -> bool:

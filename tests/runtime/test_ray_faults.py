@@ -26,7 +26,7 @@ Ranks = Callable[[], set[int]]
 FORMS = [("ray-dag", "shared-memory"), ("ray-dag", "gloo"), ("ray-program", "auto")]
 
 LIMIT = 60.0
-GONE = 1.0
+GONE = 10.0
 """Seconds after close() in which the last process may still be on its way out."""
 
 

@@ -31,7 +31,7 @@ MSE = nn.functional.mse_loss
 Ranks = Callable[[], set[int]]
 LIMIT = 60.0
 """Seconds a step may take, so that a hang ends as an error."""
-GONE = 1.0
+GONE = 10.0
 """Seconds after close() in which the last process may still be on its way out."""
 
 
