@@ -13,12 +13,13 @@ from queues_tokens import programs
 
 from piper_dsl import PipeError, Source, check
 from piper_dsl.expand import expand
+from piper_dsl.ir.schedule import Schedule
 from piper_dsl.syntax import parse
 from piper_dsl.testing import interpret
 
 TRANSPORTS = ("buffered", "capacity=1", "capacity=2", "direction", "pair", "rank", "blocking")
 EVERYTHING = bool(os.environ.get("PIPER_EXHAUSTIVE"))
-"""With all 122,500 orders of two ranks and two microbatches, which takes the better part of an hour."""
+"""With all 122,500 orders of two ranks and two microbatches, which takes about half an hour."""
 
 
 def orders(items: frozenset[str], before: frozenset[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
@@ -48,22 +49,26 @@ def rank_steps(stage: int, stages: int, microbatches: int) -> tuple[frozenset[st
     return frozenset(items), frozenset(before)
 
 
-def verdict(rows: tuple[str, ...], transport: str) -> bool:
-    """Whether the checker lets rows of tokens run."""
+def schedule_of(rows: tuple[str, ...]) -> Schedule:
+    """Rows of tokens as a schedule."""
     bodies = "".join(f"rank {rank}: {row}\n" for rank, row in enumerate(rows))
     count = max(int(token.lstrip("0123456789").lstrip("FBSENDRCV_")) for row in rows for token in row.split()) + 1
     text = f"ranks {len(rows)}\nmicrobatches {count}\n{bodies}"
     try:
-        return not check(expand(parse(Source("law.pipe", text))), transport)
+        return expand(parse(Source("law.pipe", text)))
     except PipeError as error:
         raise AssertionError(f"not a schedule: {error}\n{text}") from error
 
 
-def agree(rows: tuple[str, ...]) -> None:
+def agree(rows: tuple[str, ...]) -> set[bool]:
+    """Compares the verdicts on all transports; returns them."""
+    schedule, steps, verdicts = schedule_of(rows), programs(list(rows)), set()
     for transport in TRANSPORTS:
-        outcome = interpret(programs(list(rows)), transport)
+        outcome = interpret(steps, transport)
         runs = outcome.completed and not outcome.wrong
-        assert verdict(rows, transport) == runs, (transport, rows, outcome.stuck, outcome.wrong)
+        assert (not check(schedule, transport)) == runs, (transport, rows, outcome.stuck, outcome.wrong)
+        verdicts.add(runs)
+    return verdicts
 
 
 def sampled(ranks: int, microbatches: int, count: int) -> Iterator[tuple[str, ...]]:
@@ -80,9 +85,8 @@ def sampled(ranks: int, microbatches: int, count: int) -> Iterator[tuple[str, ..
 def test_checker_and_interpreter_agree(ranks: int, microbatches: int, count: int) -> None:
     verdicts = set()
     for rows in sampled(ranks, microbatches, count):
-        agree(rows)
-        verdicts.add(verdict(rows, "rank"))
-    assert verdicts == {True, False} or (ranks, microbatches) == (2, 1)
+        verdicts |= agree(rows)
+    assert verdicts == {True, False}
 
 
 def random_order(chance: random.Random, items: frozenset[str], before: frozenset[tuple[str, str]]) -> str:
@@ -94,11 +98,12 @@ def random_order(chance: random.Random, items: frozenset[str], before: frozenset
     return " ".join(found)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_they_agree_on_larger_ones(seed: int) -> None:
     chance = random.Random(seed)
-    ranks, microbatches = chance.choice([(3, 2), (4, 2), (2, 4), (3, 3)])
-    agree(tuple(random_order(chance, *rank_steps(rank, ranks, microbatches)) for rank in range(ranks)))
+    for _ in range(40):
+        ranks, microbatches = chance.choice([(3, 2), (4, 2), (2, 4), (3, 3)])
+        agree(tuple(random_order(chance, *rank_steps(rank, ranks, microbatches)) for rank in range(ranks)))
 
 
 def grouped(chance: random.Random, row: str) -> str:

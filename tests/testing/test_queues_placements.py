@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections import Counter
+from itertools import pairwise, permutations, product
+from math import prod
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from queues_tokens import programs
 
+from piper_dsl.check import check
+from piper_dsl.diagnostics import Source
+from piper_dsl.expand import expand
 from piper_dsl.ir.costs import Costs
 from piper_dsl.ir.schedule import Schedule
 from piper_dsl.library import library_names, load
 from piper_dsl.plan import PLACEMENTS, Plan, Transport, place_transfers
 from piper_dsl.plan.plan import COMPUTE, SEND
 from piper_dsl.simulate import simulate
+from piper_dsl.syntax import parse
 from piper_dsl.testing.queues import Compute, Recv, Send, Transfer, interpret
 
 TRANSPORTS = ("buffered", "capacity=1", "capacity=2", "direction", "pair", "rank", "blocking", "ray-accelerator")
@@ -89,6 +96,49 @@ def test_no_costs_make_a_placement_stall(
     name: str, p: int, rounds: int, transport: str, placement: str, costs: Costs
 ) -> None:
     _places(load(name, p=p, m=max(2 * p, rounds * p) if name == "zb_v" else rounds * p), transport, placement, costs)
+
+
+def _orders(stage: int, microbatches: int, kinds: str) -> list[str]:
+    """Every order in which a rank of one stage can run its operations, as rows."""
+    tokens = [f"{stage}{kind}{i}" for i in range(microbatches) for kind in kinds]
+    rows = []
+    for order in permutations(tokens):
+        places = {token: place for place, token in enumerate(order)}
+        if all(
+            places[f"{stage}{a}{i}"] < places[f"{stage}{b}{i}"] for i in range(microbatches) for a, b in pairwise(kinds)
+        ):
+            rows.append(" ".join(order))
+    return rows
+
+
+def _transfers(stage: int, stages: int, microbatches: int) -> str:
+    """The transfers of a stage: on `buffered`, where they stand does not matter."""
+    down = ("SEND_F", "RECV_B") if stage < stages - 1 else ()
+    up = ("RECV_F", "SEND_B") if stage else ()
+    return " ".join(f"{stage}{kind}{i}" for kind in down + up for i in range(microbatches))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "microbatches", "kinds"), [(2, 1, "FB"), (3, 1, "FIW"), (2, 2, "FB"), (3, 2, "FB"), (2, 2, "FIW")]
+)
+def test_every_order_of_few_operations_is_judged_rightly_and_placed_without_a_stall(
+    ranks: int, microbatches: int, kinds: str
+) -> None:
+    """All of them: the checker's verdict is that of queues without transports, and what passes never stalls."""
+    rows = [_orders(stage, microbatches, kinds) for stage in range(ranks)]
+    verdicts: Counter[bool] = Counter()
+    for chosen in product(*rows):
+        bodies = "".join(f"rank {rank}: {row}\n" for rank, row in enumerate(chosen))
+        schedule = expand(parse(Source("t.pipe", f"ranks {ranks}\nmicrobatches {microbatches}\n{bodies}")))
+        runs = not check(schedule)
+        verdicts[runs] += 1
+        moved = [f"{row} {_transfers(stage, ranks, microbatches)}" for stage, row in enumerate(chosen)]
+        assert runs == interpret(programs(moved), "buffered").completed, bodies
+        if runs:
+            for transport, placement in product(TRANSPORTS, PLACEMENTS):
+                _places(schedule, transport, placement, Costs())
+    assert verdicts.total() == prod(map(len, rows))
+    assert verdicts[True] > 0
 
 
 @pytest.mark.parametrize(
