@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,11 @@ from piper_dsl.diagnostics import Diagnostic, PipeError, Source, Span
 from piper_dsl.expand import DEFAULT_MAX_OPS, expand
 from piper_dsl.ir.schedule import Schedule
 from piper_dsl.syntax import parse
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works as from a terminal: what a shell starts in its background ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _schedule(text: str, *, max_ops: int = DEFAULT_MAX_OPS, **parameters: int) -> Schedule:

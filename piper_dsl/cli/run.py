@@ -53,6 +53,10 @@ def run(
     ] = "piper_dsl.demo.gpt:next_byte_loss",
     steps: Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps.")] = 30,
     target: Annotated[RunTarget, typer.Option("--target", help="What runs the schedule.")] = RunTarget.RAY_DAG,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="HOST:PORT", help="Join this Ray cluster instead of starting Ray; or auto."),
+    ] = None,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Samples per step, over all microbatches.")] = 16,
     learning_rate: Annotated[float, typer.Option("--lr", min=0.0, help="Learning rate of AdamW.")] = 3e-3,
     seed: Annotated[int, typer.Option("--seed", help="Seed of weights and data.")] = 0,
@@ -91,6 +95,7 @@ def run(
                 loss=loss,
                 steps=steps,
                 target=target.value,
+                address=address,
                 batch=batch,
                 learning_rate=learning_rate,
                 seed=seed,

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ class Job:
     loss: str
     steps: int
     target: str
+    address: str | None
     batch: int
     learning_rate: float
     seed: int
@@ -72,7 +74,8 @@ def train(job: Job) -> None:
     batches = _first(_made(job.data, "--data", job.batch), job)
     stages = model if job.split is None else _cut(job, model, batches[0][0])
     with _progress() as progress:
-        target, losses, reports = _pipeline(job, stages, loss_fn, batches, progress)
+        with _cluster(job.address):
+            target, losses, reports = _pipeline(job, stages, loss_fn, batches, progress)
         result = _Result(target, losses, reports, _whole(job, stages, loss_fn, batches, progress))
     if job.profile is not None:
         comment = f"{job.schedule.name} on {result.target}: seconds, medians over {len(_measured(result))} steps"
@@ -170,6 +173,15 @@ def _progress() -> Progress:
     terminal = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+
+
+def _cluster(address: str | None) -> AbstractContextManager[None]:
+    """The cluster that was asked for; else whatever the target starts."""
+    if address is None:
+        return nullcontext()
+    from ..targets.cluster import joined
+
+    return joined(address)
 
 
 def _pipeline(
