@@ -48,6 +48,8 @@ def costs(draw: st.DrawFn, stages: int) -> piper.Costs:
 def test_what_is_found_checks_and_is_no_worse_than_any_schedule_of_the_library_that_fits(data: st.DataObject) -> None:
     p, m = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
     name = data.draw(st.sampled_from(["zb_h1", "zb_v", "interleaved_1f1b"]))
+    # Interleaved, microbatches run in equal rounds.
+    m = p * (1 + m % 2) if name == "interleaved_1f1b" else m
     template = piper.load(name, p=p, m=m)
     given_costs = data.draw(costs(template.stages))
     known = piper.load(data.draw(st.sampled_from(["1f1b", "gpipe", "zb_h1"] if name == "zb_h1" else [name])), p=p, m=m)
@@ -61,7 +63,7 @@ def test_what_is_found_checks_and_is_no_worse_than_any_schedule_of_the_library_t
         measure=data.draw(st.sampled_from(["makespan", "span"])),
         backward=data.draw(st.sampled_from(["any", "split", "whole"])),
         transport=data.draw(st.sampled_from(["buffered", "buffered", "rank", "direction"])),
-        time_limit=2,
+        time_limit=0.5,
     )
     assert_sound(found)
 
