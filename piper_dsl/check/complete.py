@@ -78,7 +78,11 @@ class _Complete:
 
     def _repeated(self) -> Iterator[Diagnostic]:
         schedule = self._schedule
-        indices = np.flatnonzero(self._in_range)
+        among = self._in_range
+        if all(count.max(initial=0) <= 1 for count in self._count.values()):
+            # Sorting is for what is left, which is little: no compute is there twice.
+            among = among & ~np.isin(schedule.kind, COMPUTE)
+        indices = np.flatnonzero(among)
         rank = np.where(self._per_microbatch[indices], 0, schedule.rank[indices])
         # UNSHARD and RESHARD come in pairs, as often as wanted: `_sharding` looks at them.
         indices_of_pairs = np.isin(schedule.kind[indices], (Kind.UNSHARD, Kind.RESHARD))

@@ -26,49 +26,59 @@ class RunTarget(str, Enum):
     RAY_PROGRAM = "ray-program"
 
 
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", metavar="MODULE:FUNCTION", help="Makes the stages, a list of torch modules; or one, with --split."
+    ),
+]
+Split = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        metavar="HOW",
+        help="Cut one module into the stages: time, parameters, marks, or names of layers with commas between.",
+    ),
+]
+Data = Annotated[
+    str, typer.Option("--data", metavar="MODULE:FUNCTION", help="Makes batches: an iterable of (inputs, targets).")
+]
+Loss = Annotated[str, typer.Option("--loss", metavar="MODULE:FUNCTION", help="The mean loss of (outputs, targets).")]
+Steps = Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps.")]
+Target = Annotated[RunTarget, typer.Option("--target", help="What runs the schedule.")]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="Join this Ray cluster instead of starting Ray; or auto."),
+]
+BatchSize = Annotated[int, typer.Option("--batch", min=1, help="Samples per step, over all microbatches.")]
+LearningRate = Annotated[float, typer.Option("--lr", min=0.0, help="Learning rate of AdamW.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of weights and data.")]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Train the same model in one process too and report the difference.")
+]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", min=0.1, help="Seconds a step may take (default: from past steps).")
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", metavar="FILE", help="Write measured costs, for simulate --costs.")
+]
+
+
 def run(
     file: File,
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            metavar="MODULE:FUNCTION",
-            help="Makes the stages, a list of torch modules; or one, with --split.",
-        ),
-    ] = "piper_dsl.demo.gpt:stages",
-    split: Annotated[
-        str | None,
-        typer.Option(
-            "--split",
-            metavar="HOW",
-            help="Cut one module into the stages: time, parameters, marks, or names of layers with commas between.",
-        ),
-    ] = None,
-    data: Annotated[
-        str,
-        typer.Option("--data", metavar="MODULE:FUNCTION", help="Makes batches: an iterable of (inputs, targets)."),
-    ] = "piper_dsl.demo.text:batches",
-    loss: Annotated[
-        str, typer.Option("--loss", metavar="MODULE:FUNCTION", help="The mean loss of (outputs, targets).")
-    ] = "piper_dsl.demo.gpt:next_byte_loss",
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps.")] = 30,
-    target: Annotated[RunTarget, typer.Option("--target", help="What runs the schedule.")] = RunTarget.RAY_DAG,
-    address: Annotated[
-        str | None,
-        typer.Option("--address", metavar="HOST:PORT", help="Join this Ray cluster instead of starting Ray; or auto."),
-    ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Samples per step, over all microbatches.")] = 16,
-    learning_rate: Annotated[float, typer.Option("--lr", min=0.0, help="Learning rate of AdamW.")] = 3e-3,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of weights and data.")] = 0,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Train the same model in one process too and report the difference.")
-    ] = False,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0.1, help="Seconds a step may take (default: from past steps).")
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option("--profile", metavar="FILE", help="Write measured costs, for simulate --costs.")
-    ] = None,
+    model: Model = "piper_dsl.demo.gpt:stages",
+    split: Split = None,
+    data: Data = "piper_dsl.demo.text:batches",
+    loss: Loss = "piper_dsl.demo.gpt:next_byte_loss",
+    steps: Steps = 30,
+    target: Target = RunTarget.RAY_DAG,
+    address: Address = None,
+    batch: BatchSize = 16,
+    learning_rate: LearningRate = 3e-3,
+    seed: Seed = 0,
+    compare: Compare = False,
+    timeout: Timeout = None,
+    profile: Profile = None,
     param: Parameters = None,
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,

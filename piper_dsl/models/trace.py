@@ -163,6 +163,7 @@ def _not_traced(error: Exception) -> Exception:
 
 
 def _exports_with_fixed_batch(model: nn.Module, example: tuple[Any, ...], training: bool) -> bool:
+    """Whether the size of the batch is all that is in the way; what else is, the first export has said."""
     try:
         with mode(model, training), quiet_export():
             _export(model, example, fixed_batch=True)

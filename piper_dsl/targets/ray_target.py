@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ Outcome = OperationFailed | RankReport | None
 """How a step ended on a rank; None: well, but it failed on another."""
 
 
-class RayTarget:
+class RayTarget(ABC):
     """Trains on one actor a rank. Starts them with the first step; a subclass says how, and how a step runs."""
 
     name = ""
@@ -36,13 +37,13 @@ class RayTarget:
         self._between_steps = True
         self._folder: str | None = None
 
+    @abstractmethod
     def _start(self, batches: Sequence[Batch]) -> None:
         """Starts the ranks with :meth:`_launch`, and whatever they need for steps with such data."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _execute(self, crew: Crew, batches: Sequence[Batch]) -> Sequence[Outcome]:
         """Runs one step to its end on all ranks. Raises RayError where a rank is gone."""
-        raise NotImplementedError
 
     def _launch(self, actor_class: Any, gpus: bool, **options: Any) -> Crew:
         """Starts the ranks; the first that cannot start is told of."""
