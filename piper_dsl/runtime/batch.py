@@ -27,7 +27,7 @@ def split_batch(
     training: bool = True,
     updates: bool = True,
 ) -> list[Batch]:
-    """The data of one step for every rank: equal parts of every tensor along its first dimension.
+    """The data of one step for every rank: equal parts of every tensor along its first dimension, copied.
 
     ``inputs`` go to the stages without a predecessor, ``targets`` to those without a successor; where
     there are several, a mapping says which stage gets what. Raises :class:`PipeError` (P703) for anything
@@ -43,7 +43,7 @@ def split_batch(
     for rank in range(placement.ranks):
         own = {
             name: {
-                (stage, i): tuple(part)
+                (stage, i): tuple(x.clone() for x in part)
                 for stage, tensors in found.items()
                 for i, part in enumerate(zip(*(x.chunk(microbatches) for x in tensors), strict=True))
                 if placement(stage, i) == rank

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,19 +38,30 @@ def describe(program: Program, stages: Sequence[nn.Module]) -> dict[str, Any]:
         f"{stage}.{name}": f"{value.dtype} {tuple(value.shape)}"
         for stage, module in enumerate(stages)
         for name, value in module.state_dict().items()
+        if isinstance(value, torch.Tensor)
     }
     digest = hashlib.sha256(program.to_json().encode()).hexdigest()
     return {"schedule": program.name, "ranks": program.ranks, "program": digest, "model": model}
 
 
 def write_rank(state: Mapping[int, Any], folder: str, rank: int) -> str:
-    """Writes the state of a rank; returns the digest of the file. Raises PipeError (P716) where it cannot."""
+    """Writes the state of a rank; returns the digest of the file.
+
+    Raises PipeError (P716) where it cannot, and where what it wrote could not be read back: now, not when it is needed.
+    """
     path = _rank_file(Path(folder), rank)
     with _writing(path):
         torch.save(dict(state), path)
         with path.open("rb+") as file:
             os.fsync(file.fileno())
+        read_rank(folder, rank)
         return _digest(path)
+
+
+def _reason(error: Exception) -> str:
+    """What torch says was in the way, without its colours; of a refused pickle, which value."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
+    return next((line for line in lines if "Unsupported" in line), lines[0] if lines else type(error).__name__)
 
 
 @contextmanager
@@ -67,8 +79,8 @@ def read_rank(folder: str, rank: int) -> dict[int, Any]:
     try:
         state: dict[int, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, OSError, RuntimeError, EOFError) as error:
-        why = str(error).splitlines()[0]
-        raise PipeError(Diagnostic("P716", f"{path} cannot be read: {why}")) from error
+        help_ = "a checkpoint holds tensors and plain values; what optimizers and schedulers keep has to be such"
+        raise PipeError(Diagnostic("P716", f"{path} cannot be read: {_reason(error)}", None, help_)) from error
     return state
 
 
@@ -97,7 +109,8 @@ class CheckpointFolder:
                 os.fsync(file.fileno())
             shutil.rmtree(path, ignore_errors=True)
             part.rename(path)
-        for _, old in self._found()[KEPT:]:
+        older = [old for number, old in self._found() if number < step]
+        for old in older[KEPT - 1 :]:
             shutil.rmtree(old)
         return path
 

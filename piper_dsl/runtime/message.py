@@ -23,7 +23,3 @@ class Message:
     microbatch: int
     tensors: tuple[torch.Tensor, ...]
     needs_grad: tuple[bool, ...] = ()
-
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors)

@@ -27,18 +27,18 @@ class RankSpec:
     """All that a rank needs to know to run; sent to where it runs once.
 
     ``modules`` maps the rank's stages to their modules; ``recomputed`` are the (stage, microbatch) that
-    have an R. ``scale`` multiplies every loss. Gradients are clipped to ``max_norm``, the norm over all ranks.
-    ``seed`` is that of the stages' random numbers; ``shared`` are parameters that other ranks hold too;
-    ``device`` is where the rank computes.
+    have an R. ``steps`` tells whether the schedule steps optimizers, on whatever rank. ``scale`` multiplies
+    every loss. Gradients are clipped to ``max_norm``, the norm over all ranks. ``seed`` is that of the stages'
+    random numbers; ``shared`` are parameters that other ranks hold too; ``device`` is where the rank computes.
     """
 
     rank: int
     graph: StageGraph
     placement: Placement
-    microbatches: int
     modules: Mapping[int, nn.Module]
     trained: bool
     recomputed: frozenset[tuple[int, int]]
+    steps: bool
     loss_fn: LossFunction | None
     optimizer: OptimizerFactory | None
     scheduler: SchedulerFactory | None = None

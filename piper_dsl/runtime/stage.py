@@ -92,7 +92,11 @@ class Stage:
 
     def _run(self, microbatch: int, held: _Held) -> Tensors:
         seed_generators(self._seed, self._step, self._number, microbatch)
-        outputs = _as_tuple(self.module(*held.inputs))
+        inputs = held.inputs
+        if microbatch in self._recomputed:
+            # A module may change its input in place; the forward to come again wants it as it was.
+            inputs = tuple(x if x.requires_grad else x.clone() for x in inputs)
+        outputs = _as_tuple(self.module(*inputs))
         if self._loss_fn is None:
             return outputs
         loss = self._loss_fn(*outputs, *(held.target or ()))

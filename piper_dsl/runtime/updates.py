@@ -28,6 +28,7 @@ class Updates:
         self._stages = stages
         self._ranks = {group.number: group.ranks for group in spec.shared}
         self._max_norm = spec.max_norm
+        self._steps = spec.steps
         own = self._own_parameters()
         self._optimizers = {s: StageOptimizer(p, spec.optimizer, spec.scheduler) for s, p in own.items()}
         self._shared = {group.number: SharedGradients(self._members(group)) for group in spec.shared}
@@ -75,7 +76,7 @@ class Updates:
     @property
     def steps(self) -> bool:
         """Whether optimizers step at the end of this step: then they do so on all ranks."""
-        return self._updates and bool(self._due)
+        return self._updates and self._steps
 
     @property
     def clips(self) -> bool:

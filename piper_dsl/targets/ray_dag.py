@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import ray
 from ray.dag import DAGContext, DAGNode, InputNode, MultiOutputNode
 
@@ -15,7 +14,7 @@ from ..ir.schedule import Schedule
 from ..lower import lower
 from ..lower.binds import BindPlan, loaded, plan_binds
 from ..lower.call_order import call_order
-from ..lower.program import Code, Program
+from ..lower.program import Program
 from ..runtime.failure import OperationFailed
 from ..runtime.shapes import batch_bytes, largest_message
 from ..runtime.spec import Batch, RankSpec
@@ -75,7 +74,6 @@ class RayDagTarget(RayTarget):
             help_ = "use target `ray-program` or `local`"
             raise PipeError(Diagnostic("P702", f"target ray-dag: {error}", None, help_)) from error
         super().__init__(specs, timeout, transport == "accelerator")
-        self._steps = bool(np.any(program.columns[:, 0] == Code.OPT))
         self._schedule = schedule
         self._transport = transport
         self._graph: Any = None
@@ -124,7 +122,7 @@ class RayDagTarget(RayTarget):
             return ended
         if not batches[0].training:
             return crew.ask("evaluated")
-        return self._kept(crew, self._steps and batches[0].updates)
+        return self._kept(crew, self._specs[0].steps and batches[0].updates)
 
     def _kept(self, crew: Crew, steps: bool) -> Sequence[Outcome]:
         """All ranks are well: gradients count, those of copies and tied stages are summed, optimizers step."""

@@ -84,6 +84,7 @@ def _wait_for_exit(pids: Sequence[int]) -> None:
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
+        # Not there, or, on a cluster, the number of another user's process on this machine.
         return False
     return True

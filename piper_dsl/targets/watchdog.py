@@ -47,7 +47,11 @@ class Watch:
             return
         message = f"the step did not end within {self._limit:g} s"
         help_ = "a slow step needs a larger `timeout`; a hang shows above who waits for whom"
-        self.verdict = Diagnostic("P711", message, None, help_, notes=tuple(self._doing()))
+        doing = tuple(self._doing())
+        if self._over.is_set():
+            # It ended while the ranks were asked: what has succeeded is not killed.
+            return
+        self.verdict = Diagnostic("P711", message, None, help_, notes=doing)
         for actor in self._actors:
             ray.kill(actor)
 

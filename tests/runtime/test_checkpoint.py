@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from runtime_models import WIDTH, sgd
@@ -182,6 +183,28 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_the_step_counts(tmp_pat
         losses.append(pipeline.step(*BATCHES[2]))
     with _pipeline(None) as undisturbed:
         assert [undisturbed.step(*batch) for batch in BATCHES[:3]][::2] == losses
+
+
+def test_what_could_not_be_read_back_is_refused_when_it_is_written(tmp_path: Path) -> None:
+    def by_numpy(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: np.cos(step / 10))
+
+    with _pipeline(tmp_path, scheduler=by_numpy, accumulate=1) as pipeline:
+        pipeline.step(*BATCHES[0])
+        with pytest.raises(piper.PipeError, match="cannot be read") as error:
+            pipeline.save()
+    assert only(error).code == "P716"
+    assert "\x1b" not in only(error).message
+    assert not list(tmp_path.glob("step-1"))
+
+
+def test_a_checkpoint_outlives_older_ones_of_another_training_that_went_further(tmp_path: Path) -> None:
+    for step in (900, 1000):
+        (tmp_path / f"step-{step}").mkdir()
+    with _pipeline(tmp_path, checkpoint_every=1) as pipeline:
+        for batch in BATCHES[:3]:
+            pipeline.step(*batch)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1000", "step-2", "step-3", "step-900"]
 
 
 def test_what_makes_no_sense_is_refused() -> None:

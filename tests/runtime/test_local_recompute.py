@@ -44,6 +44,27 @@ def test_recomputing_draws_the_same_random_numbers(backward: str) -> None:
     assert_close(gradients_again, gradients, EXACT)
 
 
+class Halving(nn.Linear):
+    """Changes its input in place before it uses it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.mul_(0.5))
+
+
+@pytest.mark.parametrize("backward", ["B[i]", "R[i] B[i]"])
+def test_an_input_that_is_changed_in_place_is_there_as_it_was_for_the_next(backward: str) -> None:
+    text = f"ranks 1\nmicrobatches 2\nrank 0 {{ F[0:2] for i in 0:2 {{ {backward} }} }}"
+    x, y = torch.randn(2, 6, WIDTH, dtype=torch.float64).unbind()
+    torch.manual_seed(0)
+    stage, given = Halving(WIDTH, WIDTH).double(), x.clone()
+    whole = copy.deepcopy(stage)
+    MSE(whole(x.clone()), y).backward()
+    with piper.Pipeline([stage], written(text), loss_fn=MSE) as pipeline:
+        pipeline.step(given, y)
+        assert_close(pipeline.gradients(), {0: {k: p.grad for k, p in whole.named_parameters()}}, EXACT)
+    assert torch.equal(given, x)
+
+
 def test_a_loss_that_is_linear_in_dropped_weights_equals_weights_times_gradients() -> None:
     # Euler: true if, and only if, the masks of F and R are the same. Needs no reference run.
     torch.manual_seed(0)

@@ -49,6 +49,18 @@ def test_gradients_are_clipped_by_the_norm_over_all_ranks(target: str) -> None:
         assert weights == close([-0.2 * c for c in constants], 1e-6)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_rank_without_stages_takes_part_in_the_norm(target: str) -> None:
+    text = (
+        "ranks 3\nstages 2\nmicrobatches 2\nplace s on s\nrank 0: 0F0 0F1 0B0 0B1 0OPT\nrank 1: 1F0 1B0 1F1 1B1 1OPT\n"
+    )
+    x = torch.zeros(4, WIDTH, dtype=torch.float64)
+    arguments = {"loss_fn": lambda found, _: found.mean(), "optimizer": _plain, "max_norm": 1.0, "timeout": 60.0}
+    with piper.Pipeline([Slope(3.0), Slope(4.0)], written(f"{text}rank 2:"), target=target, **arguments) as pipeline:
+        pipeline.step(x, x)
+        assert pipeline.last.gradient_norm == close(5.0, EXACT)
+
+
 def test_copies_and_ties_count_once_in_the_norm() -> None:
     schedule = piper.load("chimera", p=4, m=4)
     stages, batch = mixed(4), mixed_batch(8, 0)
