@@ -22,6 +22,8 @@ def check_memory(schedule: Schedule, limit: float | Sequence[float], memory: Mem
     limits = [limit] * schedule.ranks if isinstance(limit, int | float) else list(limit)
     if len(limits) != schedule.ranks:
         raise ValueError(f"{len(limits)} memory limits for {schedule.ranks} ranks")
+    if np.isnan(limits).any():
+        raise ValueError("a memory limit must be a number, not nan")
     if np.any((schedule.stage < 0) | (schedule.stage >= schedule.stages)):
         return []
     live = live_memory(schedule, memory)
@@ -33,8 +35,8 @@ def check_memory(schedule: Schedule, limit: float | Sequence[float], memory: Mem
         if len(over):
             index = own.start + int(over[0])
             peak = live[own].max()
-            message = f"rank {rank} holds {live[index]:g}{unit} here, more than its limit of {allowed:g}"
-            help_ = f"its peak is {peak:g}: raise the limit, or run backwards earlier"
+            message = f"rank {rank} holds {live[index]:.12g}{unit} here, more than its limit of {allowed:.12g}"
+            help_ = f"its peak is {peak:.12g}: raise the limit, or run backwards earlier"
             span = schedule.origin.span(index)
             findings.append(Diagnostic("P601", message + schedule.where(index), span, help_))
     return findings

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
@@ -130,9 +131,9 @@ def _summary(schedule: Schedule) -> dict[str, str | int]:
 def _verdict(file: str, schedule: Schedule | None, findings: tuple[Diagnostic, ...]) -> None:
     if findings:
         count = f"{len(findings)} finding{'s' if len(findings) > 1 else ''}"
-        console(errors=True).print(f"[bold red]{count}[/] in {file}")
+        console(errors=True).print(f"[bold red]{count}[/] in {escape(file)}")
     elif schedule:
         console().print(
-            f"[bold green]ok[/]  {schedule.name}: {schedule.ranks} ranks, {schedule.stages} stages, "
+            f"[bold green]ok[/]  {escape(schedule.name)}: {schedule.ranks} ranks, {schedule.stages} stages, "
             f"{schedule.microbatches} microbatches, {len(schedule):,} operations"
         )

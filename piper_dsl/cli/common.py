@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import Enum
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
@@ -47,6 +50,7 @@ __all__ = [
     "loaded",
     "print_findings",
     "print_json",
+    "say_wrote",
     "write_text",
 ]
 
@@ -118,8 +122,13 @@ def parameters_of(options: Iterable[str] | None) -> dict[str, int]:
     return found
 
 
-def costs_of(options: Iterable[str] | None, latency: float | None = None, profile: str | None = None) -> Costs:
-    """The costs of ``--costs FILE``, overridden by ``--cost KIND=x`` and ``--latency x``.
+def costs_of(
+    options: Iterable[str] | None,
+    latency: float | None = None,
+    profile: str | None = None,
+    released_at_input: float | None = None,
+) -> Costs:
+    """The costs of ``--costs FILE``, overridden by ``--cost KIND=x``, ``--latency x`` and ``--released-at-input x``.
 
     Raises PipeError for a profile that cannot be used.
     """
@@ -127,13 +136,13 @@ def costs_of(options: Iterable[str] | None, latency: float | None = None, profil
     from ..ir.profile import read_profile
 
     base = read_profile(profile) if profile else Costs()
-    found: dict[str, Any] = {"&".join(kind.name for kind in kinds): cost for kinds, cost in base.kinds.items()}
-    found |= {"latency": base.latency, "overhead": base.overhead, "bandwidth": base.bandwidth}
-    found |= dict(_cost(option) for option in options or ())
+    found: dict[str, Any] = dict(_cost(option) for option in options or ())
     if latency is not None:
         found["latency"] = latency
     try:
-        return Costs(memory=base.memory, **found)
+        if released_at_input is not None:
+            found["memory"] = replace(base.memory, released_at_input=released_at_input)
+        return base.changed(**found)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -159,6 +168,8 @@ def limit_of(text: str | None) -> float | list[float] | None:
         return None
     try:
         numbers = [float(part) for part in text.split(",")]
+        if any(isnan(number) for number in numbers):
+            raise ValueError
     except ValueError:
         raise typer.BadParameter(f"{text!r}: write --memory-limit 8, or one number per rank: 8,6,4,2") from None
     return numbers[0] if len(numbers) == 1 else numbers
@@ -218,6 +229,11 @@ def check_names(transport: str, placement: str = "auto") -> None:
         raise typer.BadParameter(str(error)) from None
     if placement not in ("auto", *PLACEMENTS):
         raise typer.BadParameter(f"there is no placement `{placement}`; there are auto, {', '.join(PLACEMENTS)}")
+
+
+def say_wrote(path: Path | str, *, errors: bool = False) -> None:
+    """Tells where something was written. Names of files may look like markup."""
+    console(errors=errors).print(f"wrote {escape(str(path))}")
 
 
 def print_json(document: Any) -> None:

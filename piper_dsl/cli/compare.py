@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from ..diagnostics import PipeError
@@ -162,17 +163,17 @@ def _add(table: Table, group: list[_Row]) -> None:
     """Rows that are compared with each other; the least of every column is bold and starred."""
     best = [min((column[k] for row in group if (column := _figures(row))), default=None) for k in range(4)]
     for row in group:
-        parameters = " ".join(f"{name}={value}" for name, value in row.parameters.items())
+        name, parameters = escape(row.name), " ".join(f"{name}={value}" for name, value in row.parameters.items())
         figures = _figures(row)
         if figures is None:
-            table.add_row(row.name, parameters, f"[dim]{row.refusal}[/]")
+            table.add_row(name, parameters, f"[dim]{escape(row.refusal)}[/]")
             continue
         shown = [f"{figures[0]:g}", f"{figures[1]:.1%}", f"{figures[2]:.1%}", f"{figures[3]:g}"]
         cells = (
             f"[bold]{text} *[/]" if figure == least else f"{text}  "
             for text, figure, least in zip(shown, figures, best, strict=True)
         )
-        table.add_row(row.name, parameters, *cells)
+        table.add_row(name, parameters, *cells)
 
 
 def _figures(row: _Row) -> tuple[float, float, float, float] | None:

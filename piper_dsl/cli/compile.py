@@ -27,8 +27,8 @@ from .common import (
     TransportOption,
     check_names,
     checked,
-    console,
     errors,
+    say_wrote,
     write_text,
 )
 
@@ -81,7 +81,7 @@ def compile(
             sys.stdout.write(text)
         else:
             write_text(output, text)
-            console().print(f"wrote {output}")
+            say_wrote(output)
 
 
 def _compiled(program: Program, target: CompileTarget, format: Format) -> str:

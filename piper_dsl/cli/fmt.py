@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ..diagnostics import PipeError
 from .common import FINDINGS, console, print_findings, write_text
@@ -37,10 +38,10 @@ def _format(name: str, check: bool) -> bool:
             sys.stdout.write(text)
         elif text != source.text:
             if check:
-                console().print(f"would reformat {name}")
+                console().print(f"would reformat {escape(str(name))}")
                 return False
             write_text(Path(name), text)
-            console().print(f"reformatted {name}")
+            console().print(f"reformatted {escape(str(name))}")
     except PipeError as error:
         print_findings(error.diagnostics)
         return False

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .common import console, errors, write_text
+from .common import errors, say_wrote, write_text
 
 
 def import_schedule(
@@ -33,4 +33,4 @@ def import_schedule(
             sys.stdout.write(text)
         else:
             write_text(output, text)
-            console().print(f"wrote {output}")
+            say_wrote(output)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from .common import console
+from .common import say_wrote
 
 __all__ = ["formats_of", "write_all"]
 
@@ -40,11 +40,11 @@ def write_all(outputs: Mapping[str, _Make[_Subject]], subject: _Subject) -> None
     """Draws all; what is said of files stays out of the way of what goes to standard output. Raises DrawError."""
     from ..draw import write
 
-    terminal = console(errors=any(map(_is_standard, outputs)))
+    aside = any(map(_is_standard, outputs))
     for path, make in outputs.items():
         picture = make(subject)
         if _is_standard(path):
             sys.stdout.buffer.write(picture)
         else:
             write(path, picture)
-            terminal.print(f"wrote {path}")
+            say_wrote(path, errors=aside)

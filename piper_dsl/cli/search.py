@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,6 +37,7 @@ from .common import (
     limit_of,
     loaded,
     print_json,
+    say_wrote,
     write_text,
 )
 
@@ -88,10 +88,8 @@ def search(
     if not time_limit > 0:
         raise typer.BadParameter("--time-limit must be more than 0 seconds")
     with errors():
-        chosen, template = costs_of(cost, latency, costs), loaded(file, param, max_ops)
+        chosen, template = costs_of(cost, latency, costs, released_at_input), loaded(file, param, max_ops)
         fit(chosen, template)
-        if released_at_input is not None:
-            chosen = chosen.changed(memory=replace(chosen.memory, released_at_input=released_at_input))
         try:
             found = run_search(
                 template,
@@ -179,7 +177,10 @@ def _print(found: Found, output: Path | None) -> None:
     terminal.print(_table(found))
     if not found.proven and not available():
         terminal.print(escape("the exact solver may tell more: pip install 'piper-dsl[search]'"))
-    terminal.print(f"wrote {output}" if output else "write the order to a file with -o FILE")
+    if output:
+        say_wrote(output)
+    else:
+        terminal.print("write the order to a file with -o FILE")
 
 
 def _limited_by(found: Found) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from ..expand import DEFAULT_MAX_OPS
@@ -54,9 +55,7 @@ def simulate(
     """
     limit = limit_of(memory_limit)
     with errors():
-        chosen = costs_of(cost, latency, costs)
-        if released_at_input is not None:
-            chosen = chosen.changed(memory=replace(chosen.memory, released_at_input=released_at_input))
+        chosen = costs_of(cost, latency, costs, released_at_input)
         schedule = checked(file, param, max_ops, transport, placement, limit, chosen)
         timeline = run_simulation(schedule, chosen, transport, placement)
     if format is Format.JSON:
@@ -87,7 +86,7 @@ def _standing(timeline: Timeline) -> list[float]:
 
 def _print(timeline: Timeline) -> None:
     terminal, schedule, bubble = console(), timeline.schedule, timeline.bubble
-    terminal.print(f"[bold]{schedule.name}[/]  {_parameters(timeline)}")
+    terminal.print(f"[bold]{escape(schedule.name)}[/]  {_parameters(timeline)}")
     terminal.print(f"makespan   {timeline.makespan:g}")
     terminal.print(
         f"bubble     {bubble.idle:.1%} of all time idle, {bubble.span:.1%} within the longest span of a rank"

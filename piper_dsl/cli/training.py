@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import nn
 
@@ -265,12 +266,12 @@ def _document(job: Job, result: _Result) -> dict[str, Any]:
 def _print(job: Job, result: _Result) -> None:
     terminal = console()
     losses = result.losses
-    terminal.print(f"[bold]{job.schedule.name}[/] on {result.target}, {len(losses)} steps")
+    terminal.print(f"[bold]{escape(job.schedule.name)}[/] on {result.target}, {len(losses)} steps")
     terminal.print(f"loss   {losses[0]:.4f} {_curve(losses)} {losses[-1]:.4f}")
     for start in range(0, len(losses), 10):
         terminal.print(f"       {start + 1:>4}  " + "  ".join(f"{loss:.4f}" for loss in losses[start : start + 10]))
     if job.profile is not None:
-        terminal.print(f"costs  wrote {job.profile}, for piper-dsl simulate --costs")
+        terminal.print(f"costs  wrote {escape(job.profile)}, for piper-dsl simulate --costs")
     if times := _times(job, result.reports):
         terminal.print(
             f"time   {times.makespan * 1e3:.1f} ms from the first operation to the last, "

@@ -76,7 +76,7 @@ def visualize(
     end: Annotated[float | None, typer.Option("--to", min=0.0, help="Draw up to this time.")] = None,
     graph: Annotated[Graph | None, typer.Option(help="Draw stages, or what operations need, not time.")] = None,
     ranks: Annotated[str | None, typer.Option(metavar="R,A-B", help="Draw these ranks only, as in 0,4-7.")] = None,
-    width: Annotated[int | None, typer.Option(min=40, help="Columns of the text; default: the terminal's.")] = None,
+    width: Annotated[int | None, typer.Option(min=40, help="Columns of text without -o; else the terminal's.")] = None,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
     """Draw the timeline of a schedule: svg, png, pdf, html, json (a trace), dot, txt; else on the terminal.
@@ -97,6 +97,8 @@ def visualize(
         if graph:
             if len(files) > 1 or not output:
                 raise typer.BadParameter("a graph is one schedule's, and a picture: name one file, and -o graph.svg")
+            if any((cost, costs, latency, transfers, critical_path, memory, start, end, ranks)):
+                raise typer.BadParameter("a graph shows no time: leave out costs, ranks and what is drawn in time")
             _draw_graph(graph, loaded(files[0], param, max_ops), transport, view.theme, output)
             return
         outputs = formats_of(output or (), find_format, ".txt")

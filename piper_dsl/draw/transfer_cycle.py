@@ -10,7 +10,7 @@ from ..ir.schedule import Schedule
 from ..plan.completion import complete
 from ..plan.plan import COMPUTE
 from ..plan.transport import Transport
-from ..plan.written import Written, read_written
+from ..plan.written import read_written
 from .drawing import Drawing, draw_shapes
 from .errors import DrawError
 from .palette import paint
@@ -43,12 +43,6 @@ def draw_transfer_cycle(schedule: Schedule, transport: str, theme: Theme = LIGHT
     boxes = _boxes(schedule, cycle, theme)
     extent = max(max(box.x, -box.y) for box in boxes.values()) + _BOX
     return draw_shapes(_shapes(schedule, transport, cycle, boxes, theme), theme, _FONT, extent)
-
-
-def _operation_of(written: Written, step: int) -> int:
-    """The operation that a step is."""
-    index, what = step // 3, step % 3
-    return int(written.slots.first[index] if what == COMPUTE else written.operation[index, what])
 
 
 def _boxes(schedule: Schedule, cycle: list[_Node], theme: Theme) -> dict[int, Shape]:

@@ -21,6 +21,9 @@ __all__ = ["Costs", "default_costs"]
 UNIT = MappingProxyType({Kind.F: 1.0, Kind.B: 2.0, Kind.I: 1.0, Kind.W: 1.0, Kind.R: 1.0})
 """The unit costs; kinds not named take no time."""
 
+MOST = 1e100
+"""No cost is larger, in whatever unit."""
+
 Cost = float | Sequence[float]
 
 
@@ -56,6 +59,8 @@ class Costs:
             numbers = np.asarray(cost, dtype=np.float64)
             if not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
                 raise ValueError(f"the cost of {name} must be a finite number of at least 0, not {cost}")
+            if np.any(numbers > MOST):
+                raise ValueError(f"the cost of {name} must be at most {MOST:g}, not {cost}: sums would be infinite")
         if not bandwidth > 0:
             raise ValueError(f"the bandwidth must be more than 0, not {bandwidth}")
         values = {_kinds(name): tuple(c) if isinstance(c, Sequence) else float(c) for name, c in kinds.items()}

@@ -12,14 +12,12 @@ import numpy as np
 from ..expand.jobs import Jobs
 from ..ir.clock import Arrivals, run_slots
 from .loads import Loads
-from .problem import Form, Measure, Problem
+from .problem import Form, Measure, Problem, slack_of
 
 __all__ = ["Candidate", "Orders", "Rows", "Times"]
 
 Rows = tuple[tuple[int, ...], ...]
 """The jobs of every rank, in order."""
-
-_SLACK = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +80,7 @@ class Orders:
 
     def fits(self, rank: int, row: Sequence[int]) -> bool:
         """Whether a rank never holds more than it may."""
-        return self.loads.peak(row) <= self.problem.room[rank] + _SLACK
+        return self.loads.peak(row) <= self.problem.room[rank] + slack_of(self.problem.limits[rank])
 
     @cached_property
     def before(self) -> list[frozenset[int]]:

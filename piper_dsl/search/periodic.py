@@ -30,7 +30,7 @@ def stretch(short: Candidate, few: Orders, many: Orders, trial: Orders) -> Candi
     if not all(starts):
         return None
     windows = _Windows(short.rows, few.jobs)
-    chosen = [_nearest_middle(short, few, row, choices) for row, choices in zip(short.rows, starts, strict=True)]
+    chosen = [_nearest_middle(short, row, choices) for row, choices in zip(short.rows, starts, strict=True)]
     best = _rating(windows, chosen, trial)
     for _ in range(_ROUNDS):
         for rank, choices in enumerate(starts):
@@ -54,7 +54,7 @@ def _windows(jobs: Jobs, row: Sequence[int]) -> list[int]:
     return [at for at in range(len(row) - size + 1) if len(set(parts[at : at + size])) == size]
 
 
-def _nearest_middle(short: Candidate, few: Orders, row: Sequence[int], choices: Sequence[int]) -> int:
+def _nearest_middle(short: Candidate, row: Sequence[int], choices: Sequence[int]) -> int:
     """The window that starts nearest to the middle of the order's time."""
     middle = max(short.times.ends) / 2
     return min(choices, key=lambda at: abs(short.times.start[row[at]] - middle)) if row else 0

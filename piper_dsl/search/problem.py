@@ -16,7 +16,7 @@ from ..ir.operations import Kind
 from ..ir.placement import Placement
 from ..ir.schedule import Schedule
 
-__all__ = ["Form", "Measure", "Problem", "pose"]
+__all__ = ["Form", "Measure", "Problem", "pose", "slack_of"]
 
 Form = tuple[Kind, ...]
 """The kinds that a microbatch runs on every stage."""
@@ -27,6 +27,11 @@ BACKWARDS = {"any": (_SPLIT, _WHOLE), "split": (_SPLIT,), "whole": (_WHOLE,)}
 
 _ENDS = (Kind.REDUCE_GRAD, Kind.OPT)
 """What may stand at the end of every rank, in this order."""
+
+
+def slack_of(limit: float) -> float:
+    """What sums of sizes may differ by rounding, beside a limit of that size."""
+    return 1e-9 * max(1.0, limit) if limit < float("inf") else 0.0
 
 
 class Measure(str, Enum):
@@ -143,6 +148,8 @@ def _limits(template: Schedule, limit: float | Sequence[float] | None) -> tuple[
     limits = (float(limit),) * template.ranks if isinstance(limit, int | float) else tuple(map(float, limit))
     if len(limits) != template.ranks:
         raise ValueError(f"{len(limits)} memory limits for {template.ranks} ranks")
+    if np.isnan(limits).any():
+        raise ValueError("a memory limit must be a number, not nan")
     return limits
 
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.memory import ACTIVATIONS
 from .orders import Candidate, Orders
-from .problem import Form, Problem
+from .problem import Form, Problem, slack_of
 
 __all__ = ["one_at_a_time", "with_room"]
-
-_SLACK = 1e-9
 
 
 def one_at_a_time(orders: Orders) -> Candidate:
@@ -42,14 +40,14 @@ def _least(problem: Problem, form: Form) -> list[float]:
 
 def _too_small(problem: Problem, form: Form) -> list[int]:
     least = _least(problem, form)
-    return [rank for rank, limit in enumerate(problem.limits) if limit < least[rank] - _SLACK]
+    return [rank for rank, limit in enumerate(problem.limits) if limit < least[rank] - slack_of(limit)]
 
 
 def _finding(problem: Problem, form: Form) -> Diagnostic:
     least = _least(problem, form)
     rank = _too_small(problem, form)[0]
     unit = " activations" if problem.costs.memory == ACTIVATIONS else ""
-    message = f"rank {rank} may hold {problem.limits[rank]:g}{unit}, and no order holds less than {least[rank]:g}"
-    smallest = f"{least[0]:g}" if len(set(least)) == 1 else ",".join(f"{one:g}" for one in least)
+    message = f"rank {rank} may hold {problem.limits[rank]:.12g}{unit}, and no order holds less than {least[rank]:.12g}"
+    smallest = ",".join(f"{one:.12g}" for one in (least[:1] if len(set(least)) == 1 else least))
     held = "a microbatch on its way back is held on every stage that it came through"
     return Diagnostic("P602", message, None, f"{held}; the smallest limit is {smallest}")

@@ -88,7 +88,7 @@ class _Search:
         self._random = Random(seed)
         self._clock = clock
         self._watch = watch
-        self._known = tuple(known_schedules(problem))
+        self._known = tuple(known for known in known_schedules(problem) if self._takes(known))
         self._bound = lower_bound(problem)
         self._bounds = {form: of_form(problem, form).value for form in problem.forms}
         self._finalists: list[Candidate] = []
@@ -202,7 +202,7 @@ class _Search:
             (as_schedule(self._problem, one), one.origin) for one in self._finalists[: 1 if buffered else None]
         ]
         choices = [(timeline_of(schedule, self._problem), origin) for schedule, origin in schedules]
-        choices += [(known.timeline, known.name) for known in self._known if known.fits and self._takes(known)]
+        choices += [(known.timeline, known.name) for known in self._known if known.fits]
         timeline, origin = min(choices, key=lambda choice: measured(choice[0], self._problem.measure))
         value = measured(timeline, self._problem.measure)
         return Found(
@@ -219,10 +219,9 @@ class _Search:
         )
 
     def _takes(self, known: Known) -> bool:
-        """Whether a schedule of the library has only backwards that were asked for; some have whole and split ones."""
-        kinds = set(known.schedule.kind.tolist())
-        asked = {kind for form in self._problem.forms for kind in form}
-        return kinds & set(BACKWARD) <= asked
+        """Whether a schedule of the library has only backwards that are tried; some have whole and split ones."""
+        tried = {kind for form in self._problem.forms for kind in form}
+        return set(known.schedule.kind.tolist()) & set(BACKWARD) <= tried
 
     def _proven_bound(self, timeline: Timeline) -> Bound:
         """The best bound for what was found: of one form, or of a mixture that beats all orders of one form."""

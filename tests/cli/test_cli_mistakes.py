@@ -158,6 +158,7 @@ def test_parameters_beyond_reason(command: str, parameter: str, value: int) -> N
         (["--latency", "nan"], "the cost of latency must be a finite number of at least 0, not nan"),
         (["--latency", "inf"], "latency must be a finite number"),
         (["--latency", "x"], "Invalid value for '--latency'"),
+        (["--cost", "F=1e308"], "the cost of F must be at most 1e+100"),
     ],
 )
 def test_costs_that_are_none(command: str, options: list[str], message: str) -> None:
@@ -270,6 +271,7 @@ def test_compare_says_which_schedule_a_profile_does_not_fit() -> None:
         ("3", 1, "error[P601]: rank 0 holds 4 activations here, more than its limit of 3"),
         ("4,3,2,0.5", 1, "error[P601]: rank 3 holds 1 activations here, more than its limit of 0.5"),
         ("4,3", 2, "2 memory limits for 4 ranks"),
+        ("nan", 2, "'nan': write --memory-limit 8, or one number per rank: 8,6,4,2"),
         ("much", 2, "'much': write --memory-limit 8, or one number per rank: 8,6,4,2"),
     ],
 )
@@ -294,3 +296,36 @@ def test_a_script_that_would_not_sum_gradients_is_refused(
     result = _invoke("compile", *arguments, "--target", "python")
     assert result.exit_code == 1
     assert f"error[P702]: target python: the script does not sum the gradients of {words}" in result.output
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "[/r].pipe"],
+        ["simulate", "[/r].pipe"],
+        ["compare", "[/r].pipe"],
+        ["visualize", "[/r].pipe", "-o", "[/r].svg"],
+        ["compile", "[/r].pipe", "--target", "json", "-o", "[/r].json"],
+    ],
+)
+def test_names_that_look_like_markup_are_names(arguments: list[str]) -> None:
+    Path("[/r].pipe").parent.mkdir(exist_ok=True)
+    Path("[").mkdir(exist_ok=True)
+    Path("[/r].pipe").write_text('schedule "a [/b] [red]c[/red]"\nranks 1\nmicrobatches 1\nrank 0: F0 B0\n')
+    result = _invoke(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "a [/b] [red]c[/red]" in result.stdout or "wrote [/r]" in result.stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_graph_with_options_of_time() -> None:
+    result = _invoke("visualize", "1f1b", "--graph", "needs", "-o", "g.svg", "--costs", "nofile")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "a graph shows no time" in _words(result.stderr)
+
+
+def test_a_part_that_is_no_number() -> None:
+    result = _invoke("simulate", "1f1b", "--released-at-input", "nan")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "released_at_input must be a finite number" in _words(result.stderr)

@@ -232,3 +232,19 @@ def test_memory_is_counted_as_the_profile_says() -> None:
     found = search(piper.load("zb_h1", p=2, m=4), piper.Costs(memory=memory), memory_limit=14, backward="split")
     assert_sound(found)
     assert max(found.timeline.peak_memory) == 14
+
+
+def test_only_schedules_with_backwards_that_are_tried_are_set_beside_what_was_found() -> None:
+    found = search(piper.load("1f1b", p=2, m=4), piper.Costs(B=20), time_limit=5)
+    assert {known.name for known in found.known} >= {"1f1b", "gpipe"}
+    assert not any(piper.Kind.I in known.schedule.kind for known in found.known)
+    assert found.value <= min(known.timeline.makespan for known in found.known)
+
+
+def test_limits_of_the_size_of_bytes_are_met_as_they_are_named() -> None:
+    memory = Memory(activation=1234567891.3, parameters=98765432109876.7, released_at_input=0.3)
+    template, costs = piper.load("1f1b", p=2, m=4), piper.Costs(memory=memory)
+    with pytest.raises(piper.PipeError) as error:
+        search(template, costs, memory_limit=1e9, time_limit=5)
+    least = float(str(error.value.diagnostics[0].help).rsplit(" ", 1)[1])
+    assert_sound(search(template, costs, memory_limit=least, time_limit=5))
