@@ -50,7 +50,10 @@ Address = Annotated[
     str | None,
     typer.Option("--address", metavar="HOST:PORT", help="Join this Ray cluster instead of starting Ray; or auto."),
 ]
-BatchSize = Annotated[int, typer.Option("--batch", min=1, help="Samples per step, over all microbatches.")]
+Replicas = Annotated[
+    int, typer.Option("--replicas", min=1, metavar="D", help="Pipelines side by side, each with a part of the batch.")
+]
+BatchSize = Annotated[int, typer.Option("--batch", min=1, help="Samples per step, over all microbatches and replicas.")]
 LearningRate = Annotated[float, typer.Option("--lr", min=0.0, help="Learning rate of AdamW.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of weights and data.")]
 Compare = Annotated[
@@ -73,6 +76,7 @@ def run(
     steps: Steps = 30,
     target: Target = RunTarget.RAY_DAG,
     address: Address = None,
+    replicas: Replicas = 1,
     batch: BatchSize = 16,
     learning_rate: LearningRate = 3e-3,
     seed: Seed = 0,
@@ -106,6 +110,7 @@ def run(
                 steps=steps,
                 target=target.value,
                 address=address,
+                replicas=replicas,
                 batch=batch,
                 learning_rate=learning_rate,
                 seed=seed,

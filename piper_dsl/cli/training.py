@@ -47,6 +47,7 @@ class Job:
     steps: int
     target: str
     address: str | None
+    replicas: int
     batch: int
     learning_rate: float
     seed: int
@@ -132,7 +133,7 @@ def _cut(job: Job, model: nn.Module, inputs: Any) -> list[nn.Module]:
     how = job.split or ""
     split = how if how in SPLITS else [name.strip() for name in how.split(",")]
     parts = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    count = job.schedule.microbatches
+    count = job.schedule.microbatches * job.replicas
     example = [x.chunk(count)[0] if isinstance(x, torch.Tensor) and x.dim() else x for x in parts]
     return split_model(model, example, split, stages=job.schedule.stages)
 
@@ -195,6 +196,7 @@ def _pipeline(
         job.schedule,
         loss_fn=loss_fn,
         optimizer=_optimizer(job.learning_rate),
+        replicas=job.replicas,
         target=job.target,
         timeout=job.timeout,
     ) as pipeline:
@@ -238,13 +240,13 @@ def _measured(result: _Result) -> list[StepReport]:
     return result.reports[_WARM_UP:] or result.reports
 
 
-def _times(job: Job, reports: list[StepReport]) -> _Times | None:
+def _times(reports: list[StepReport]) -> _Times | None:
     """None for runs too short to be measured on other steps than those that predict."""
     measured = reports[_WARM_UP:]
     if len(measured) < 2:
         return None
     profile, rest = measured[0::2], measured[1::2]
-    predicted = simulate(job.schedule, measured_costs(profile)).makespan
+    predicted = simulate(profile[0].schedule, measured_costs(profile)).makespan
     return _Times(predicted, statistics.median(r.makespan for r in rest), statistics.median(r.seconds for r in rest))
 
 
@@ -253,9 +255,10 @@ def _difference(result: _Result) -> float:
 
 
 def _document(job: Job, result: _Result) -> dict[str, Any]:
-    times = _times(job, result.reports)
+    times = _times(result.reports)
     return {
         "schedule": job.schedule.name,
+        "replicas": job.replicas,
         "target": result.target,
         "losses": result.losses,
         "seconds": vars(times) if times else None,
@@ -266,13 +269,13 @@ def _document(job: Job, result: _Result) -> dict[str, Any]:
 def _print(job: Job, result: _Result) -> None:
     terminal = console()
     losses = result.losses
-    terminal.print(f"[bold]{escape(job.schedule.name)}[/] on {result.target}, {len(losses)} steps")
+    terminal.print(f"[bold]{escape(result.reports[0].schedule.name)}[/] on {result.target}, {len(losses)} steps")
     terminal.print(f"loss   {losses[0]:.4f} {_curve(losses)} {losses[-1]:.4f}")
     for start in range(0, len(losses), 10):
         terminal.print(f"       {start + 1:>4}  " + "  ".join(f"{loss:.4f}" for loss in losses[start : start + 10]))
     if job.profile is not None:
         terminal.print(f"costs  wrote {escape(job.profile)}, for piper-dsl simulate --costs")
-    if times := _times(job, result.reports):
+    if times := _times(result.reports):
         terminal.print(
             f"time   {times.makespan * 1e3:.1f} ms from the first operation to the last, "
             f"{times.predicted * 1e3:.1f} ms predicted (ratio {times.makespan / times.predicted:.2f})"

@@ -26,19 +26,21 @@ def split_batch(
     placement: Placement,
     training: bool = True,
     updates: bool = True,
+    replicas: int = 1,
 ) -> list[Batch]:
     """The data of one step for every rank: equal parts of every tensor along its first dimension, copied.
 
     ``inputs`` go to the stages without a predecessor, ``targets`` to those without a successor; where
-    there are several, a mapping says which stage gets what. Raises :class:`PipeError` (P703) for anything
-    but tensors of one length, where that cannot be cut into ``microbatches`` equal parts, and where a
-    stage gets nothing or should get nothing.
+    there are several, a mapping says which stage gets what. ``microbatches`` are those of all ``replicas``.
+
+    Raises :class:`PipeError` (P703) for anything but tensors of one length, where that cannot be cut into
+    ``microbatches`` equal parts, and where a stage gets nothing or should get nothing.
     """
     first = [stage for stage in range(graph.stages) if not graph.predecessors[stage]]
     last = [stage for stage in range(graph.stages) if not graph.successors[stage]]
     given = {"inputs": _by_stage("inputs", inputs, first)}
     given["targets"] = {} if targets is None else _by_stage("targets", targets, last)
-    _check_lengths(given, microbatches)
+    _check_lengths(given, microbatches, replicas)
     batches = []
     for rank in range(placement.ranks):
         own = {
@@ -93,14 +95,16 @@ def _tensors(name: str, data: Data) -> Tensors:
     return parts
 
 
-def _check_lengths(given: Mapping[str, Mapping[int, Tensors]], microbatches: int) -> None:
+def _check_lengths(given: Mapping[str, Mapping[int, Tensors]], microbatches: int, replicas: int) -> None:
     lengths = [(len(x), name) for name, found in given.items() for tensors in found.values() for x in tensors]
     for size, name in lengths:
         if size % microbatches or not size:
-            offers = [d for d in range(1, size + 1) if size % d == 0][-6:]
+            offers = [m for m in range(1, size + 1) if size % (m * replicas) == 0][-6:]
             help_ = f"choose a batch that is a multiple of {microbatches}"
             help_ += f", or microbatches (m) among {', '.join(map(str, offers))}" if offers else ""
-            raise _fail(f"a batch of {size} {name} cannot be cut into {microbatches} equal microbatches", help_)
+            message = f"a batch of {size} {name} cannot be cut into {microbatches} equal microbatches"
+            each = f", {microbatches // replicas} for each of {replicas} replicas" if replicas > 1 else ""
+            raise _fail(message + each, help_)
     if len({size for size, _ in lengths}) > 1:
         said = " and ".join(f"{size} {name}" for size, name in dict.fromkeys(lengths))
         raise _fail(f"a batch has one length, but there are {said}")

@@ -67,11 +67,16 @@ def _ties(stages: Sequence[nn.Module], schedule: Schedule) -> Iterator[Diagnosti
             yield Diagnostic("P702", message, None, "put the same torch Parameter into each")
 
 
-def unknown(target: str, transport: str, timeout: float | None, settings: Settings) -> Iterator[Diagnostic]:
+def unknown(
+    target: str, transport: str, timeout: float | None, replicas: int, settings: Settings
+) -> Iterator[Diagnostic]:
     """What keeps a target from being started."""
     if settings.reduction not in REDUCTIONS:
         message = f"there is no reduction `{settings.reduction}`"
         yield Diagnostic("P702", message, None, f"one of {', '.join(REDUCTIONS)}")
+    if replicas < 1:
+        message = f"a model cannot be trained by {replicas} replicas"
+        yield Diagnostic("P702", message, None, "give a number of at least 1")
     if settings.accumulate < 1:
         message = f"gradients cannot accumulate over {settings.accumulate} steps"
         yield Diagnostic("P702", message, None, "give a number of at least 1")

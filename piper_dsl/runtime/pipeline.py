@@ -14,6 +14,7 @@ from torch import nn
 
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.operations import Kind
+from ..ir.replicas import replicate
 from ..ir.schedule import Schedule
 from ..lower import lower
 from ..lower.program import Program
@@ -44,6 +45,10 @@ class Pipeline:
     there, by one microbatch of ``example_inputs``. ``loss_fn(*outputs, *targets)`` gives the loss of a microbatch, the
     mean or the sum over its samples as ``reduction`` says; ``optimizer`` makes the optimizer of one stage from its
     parameters. The result equals one step of the whole model on the whole batch.
+
+    With ``replicas=d`` there are d pipelines side by side, each with ranks of its own and a part of the batch,
+    which is cut into d times the schedule's microbatches; the gradients of a stage are summed over them.
+    :attr:`schedule` is that of all replicas together.
 
     ``scheduler`` makes the learning-rate scheduler of a stage's optimizer, which is stepped with it.
     ``max_norm`` clips the gradients to a norm over all ranks. With ``accumulate=k`` the optimizers step in
@@ -80,6 +85,7 @@ class Pipeline:
         accumulate: int = 1,
         reduction: str = "mean",
         seed: int = 0,
+        replicas: int = 1,
         checkpoints: str | Path | None = None,
         checkpoint_every: int = 100,
         max_restarts: int = 0,
@@ -91,13 +97,15 @@ class Pipeline:
         settings = Settings(reduction, accumulate, max_norm, scheduler, seed)
         findings = [
             *misfits(stages, schedule, loss_fn, optimizer, settings),
-            *unknown(target, transport, timeout, settings),
+            *unknown(target, transport, timeout, replicas, settings),
             *unsaved(checkpoints, checkpoint_every, max_restarts),
         ]
         if findings:
             raise PipeError(*findings)
-        self.schedule = schedule
-        self.program: Program = lower(schedule)
+        one = lower(schedule)
+        self.replicas = replicas
+        self.schedule = schedule = replicate(schedule, replicas)
+        self.program: Program = one if replicas == 1 else lower(schedule)
         self.last: StepReport | None = None
         self._settings = settings
         self._saves = checkpoints is not None
@@ -107,7 +115,7 @@ class Pipeline:
         self._places = list(shared_places(stages, schedule.placement).values())
         specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings)
         self._target = start_target(target, schedule, self.program, specs, timeout, transport)
-        folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(self.program, stages))
+        folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(one, stages))
         self._recovery = Recovery(self._target, folder, checkpoint_every, max_restarts)
 
     @property
@@ -118,8 +126,8 @@ class Pipeline:
     def step(self, inputs: Data | Mapping[int, Data], targets: Data | Mapping[int, Data] | None = None) -> float:
         """Runs the schedule once on a batch and returns its mean loss.
 
-        Tensors have the batch as their first dimension, a multiple of the schedule's microbatches.
-        Raises :class:`PipeError` for a batch that does not fit, an operation that raised (with rank,
+        Tensors have the batch as their first dimension, a multiple of the schedule's microbatches (times
+        the replicas). Raises :class:`PipeError` for a batch that does not fit, an operation that raised (with rank,
         stage, kind and microbatch) and a rank that died. An operation that raised leaves no trace: no rank
         steps, and the next step is what it would have been. After an optimizer that raised and a rank that
         died, where no restart is left, the pipeline refuses to go on.
@@ -177,6 +185,7 @@ class Pipeline:
             schedule.placement,
             training,
             self._settings.updates(self._steps),
+            self.replicas,
         )
 
     def _run(self, batches: Sequence[Batch]) -> StepReport:
@@ -234,5 +243,6 @@ class Pipeline:
 
 
 def _merged(parts: Sequence[Mapping[int, Any]]) -> dict[int, Any]:
-    found = {stage: value for part in parts for stage, value in part.items()}
+    """By stage; of copies, the first."""
+    found = {stage: value for part in reversed(parts) for stage, value in part.items()}
     return {stage: found[stage] for stage in sorted(found)}

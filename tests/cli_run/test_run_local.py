@@ -72,7 +72,7 @@ def test_json_reports_losses_times_and_the_difference(invoke: Invoke) -> None:
     result = invoke("run", "1f1b", *SMALL, "--steps", "4", "--compare", "--format", "json")
     assert (result.exit_code, result.stderr) == (0, "")
     document = json.loads(result.stdout)
-    assert sorted(document) == ["largest_difference", "losses", "schedule", "seconds", "target"]
+    assert sorted(document) == ["largest_difference", "losses", "replicas", "schedule", "seconds", "target"]
     assert (document["schedule"], document["target"]) == ("1F1B", "local")
     assert len(document["losses"]) == 4
     assert document["losses"][-1] < document["losses"][0]
@@ -91,6 +91,19 @@ def test_a_model_from_the_current_folder(schedule: str, invoke: Invoke, folder: 
     count = 4 if schedule == "interleaved_1f1b" else 2
     wanted = _reference(7, count, 3, 8, 0.05)
     assert document["losses"] == pytest.approx(wanted, abs=1e-5)
+    assert document["largest_difference"] < 1e-5
+
+
+def test_replicas_share_the_batch(invoke: Invoke, folder: Path) -> None:
+    (folder / "mine.py").write_text(MINE)
+    options = ("--replicas", "2", "--steps", "4", "--batch", "16", "--lr", "0.05", "--compare")
+    result = invoke("run", "1f1b", *SMALL, *OWN, *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[0] == "1F1B, 2 replicas on local, 4 steps"
+    result = invoke("run", "1f1b", *SMALL, *OWN, *options, "--format", "json")
+    document = json.loads(result.stdout)
+    assert (document["schedule"], document["replicas"]) == ("1F1B", 2)
+    assert document["losses"] == pytest.approx(_reference(0, 2, 4, 16, 0.05), abs=1e-5)
     assert document["largest_difference"] < 1e-5
 
 
