@@ -12,6 +12,7 @@ CODES = MappingProxyType(
         "P001": "the file cannot be read",
         "P002": "the file cannot be written",
         "P003": "a profile of costs that cannot be used",
+        "P004": "a measured timeline that cannot be used",
         "P101": "the text does not follow the grammar",
         "P102": "nested too deeply",
         "P103": "the file is too large",

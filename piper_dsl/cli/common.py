@@ -127,15 +127,17 @@ def costs_of(
     latency: float | None = None,
     profile: str | None = None,
     released_at_input: float | None = None,
+    *,
+    base: Costs | None = None,
 ) -> Costs:
-    """The costs of ``--costs FILE``, overridden by ``--cost KIND=x``, ``--latency x`` and ``--released-at-input x``.
+    """The costs of ``--costs FILE``, else ``base``, overridden by ``--cost KIND=x`` and by the numbers given.
 
     Raises PipeError for a profile that cannot be used.
     """
     from ..ir.costs import Costs
     from ..ir.profile import read_profile
 
-    base = read_profile(profile) if profile else Costs()
+    base = read_profile(profile) if profile else base or Costs()
     found: dict[str, Any] = dict(_cost(option) for option in options or ())
     if latency is not None:
         found["latency"] = latency

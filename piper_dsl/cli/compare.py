@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from ..diagnostics import PipeError
 from ..expand import DEFAULT_MAX_OPS
-from ..ir.costs import Costs
-from ..ir.operations import Kind
-from ..ir.schedule import Schedule
 from ..simulate import Timeline
 from .common import (
     FINDINGS,
@@ -30,12 +26,12 @@ from .common import (
     TransportOption,
     checked,
     console,
-    costs_of,
     errors,
     print_json,
 )
+from .subjects import Subjects, find_subjects
 
-__all__ = ["compare", "share_of_model"]
+__all__ = ["compare"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,9 @@ class _Row:
 
 
 def compare(
-    files: Annotated[list[str], typer.Argument(help=".pipe or .csv files, or names of library schedules.")],
+    files: Annotated[
+        list[str], typer.Argument(help=".pipe or .csv files, names of library schedules, or .json timelines of run.")
+    ],
     param: Annotated[
         list[str] | None,
         typer.Option("-p", "--param", metavar="NAME=A,B,…", help="Values of a parameter. May be repeated."),
@@ -70,21 +68,22 @@ def compare(
 
     The model is the same for all: where a rank has several stages, each is a part of what it has otherwise, so
     costs and activations are divided by their number, unless a profile says what the stages cost.
+    A timeline that run measured stands beside them as it was; schedules then have its costs, or those of --costs.
     A schedule that does not take a combination of parameters says why. The exit code is 1 if none does.
 
     Example: piper-dsl compare 1f1b zb_h1 zb_h2 -p p=4 -p m=8,16,32 --latency 0.2
     """
     combinations = list(_combinations(param))
     with errors():
-        chosen = costs_of(cost, latency, costs)
+        subjects = find_subjects(files, param, cost, latency, costs)
     groups = [
-        [_row(file, parameters, chosen, transport, placement, max_ops, costs is None) for file in files]
+        [_row(file, parameters, subjects, transport, placement, max_ops) for file in files]
         for parameters in combinations
     ]
     if format is Format.JSON:
         print_json({"schedules": [_document(row) for group in groups for row in group]})
     else:
-        console().print(_table(groups))
+        _print(groups)
     if not any(row.timeline for group in groups for row in group):
         raise typer.Exit(FINDINGS)
 
@@ -103,32 +102,28 @@ def _combinations(options: Iterable[str] | None) -> Iterable[dict[str, int]]:
 
 
 def _row(
-    file: str, parameters: dict[str, int], costs: Costs, transport: str, placement: str, max_ops: int, scaled: bool
+    file: str, parameters: dict[str, int], subjects: Subjects, transport: str, placement: str, max_ops: int
 ) -> _Row:
     from ..simulate import simulate
 
+    if file in subjects.measured:
+        return _measured_row(file, parameters, subjects.measured[file])
     given = [f"{name}={value}" for name, value in parameters.items()]
     try:
-        schedule = checked(file, given, max_ops, transport, placement, costs=costs)
+        schedule = checked(file, given, max_ops, transport, placement)
+        costs = subjects.costs_of(schedule)
     except PipeError as error:
         return _Row(file, parameters, None, error.diagnostics[0].message)
-    share = schedule.ranks / schedule.stages if scaled else 1.0
-    timeline = simulate(schedule, share_of_model(costs, schedule, share), transport, placement)
-    return _Row(schedule.name, dict(schedule.parameters), timeline, share=share)
+    timeline = simulate(schedule, costs, transport, placement)
+    return _Row(schedule.name, dict(schedule.parameters), timeline, share=subjects.share(schedule))
 
 
-def share_of_model(costs: Costs, schedule: Schedule, share: float) -> Costs:
-    """The costs with every stage that share of what it is; latency stays as it is."""
-    table = costs.table(schedule)
-    scaled = {kind.name: (table[kind] * share).tolist() for kind in Kind}
-    for kinds, cost in {**schedule.overlap_costs, **costs.kinds}.items():
-        if len(kinds) > 1:
-            own = np.broadcast_to(np.asarray(cost, dtype=float), schedule.stages)
-            own = np.where(np.isnan(own), sum(table[kind] for kind in kinds), own)
-            scaled["&".join(kind.name for kind in kinds)] = (own * share).tolist()
-    return Costs(
-        latency=costs.latency, overhead=costs.overhead, bandwidth=costs.bandwidth, memory=costs.memory, **scaled
-    )
+def _measured_row(file: str, parameters: dict[str, int], timeline: Timeline) -> _Row:
+    own = timeline.schedule.parameters
+    other = [f"{name}={own[name]}" for name, value in parameters.items() if own.get(name, value) != value]
+    if other:
+        return _Row(file, parameters, None, f"measured with {' '.join(other)}")
+    return _Row(f"{timeline.schedule.name}, measured", dict(own), timeline)
 
 
 def _document(row: _Row) -> dict[str, Any]:
@@ -144,7 +139,20 @@ def _document(row: _Row) -> dict[str, Any]:
         "peak_activations": list(timeline.peak_activations),
         "peak_memory": list(timeline.peak_memory),
         "transfer_wait": timeline.transfer_wait,
+        "measured": timeline.measured,
     }
+
+
+def _print(groups: list[list[_Row]]) -> None:
+    """The table, and below it why rows of it are empty."""
+    terminal = console()
+    terminal.print(_table(groups))
+    for row in (row for group in groups for row in group if row.timeline is None):
+        terminal.print(f"{escape(row.name)} {_parameters(row)}: {escape(row.refusal)}")
+
+
+def _parameters(row: _Row) -> str:
+    return " ".join(f"{name}={value}" for name, value in row.parameters.items())
 
 
 def _table(groups: list[list[_Row]]) -> Table:
@@ -163,10 +171,10 @@ def _add(table: Table, group: list[_Row]) -> None:
     """Rows that are compared with each other; the least of every column is bold and starred."""
     best = [min((column[k] for row in group if (column := _figures(row))), default=None) for k in range(4)]
     for row in group:
-        name, parameters = escape(row.name), " ".join(f"{name}={value}" for name, value in row.parameters.items())
+        name, parameters = escape(row.name), _parameters(row)
         figures = _figures(row)
         if figures is None:
-            table.add_row(name, parameters, f"[dim]{escape(row.refusal)}[/]")
+            table.add_row(name, parameters, *["–  "] * len(best), style="dim")
             continue
         shown = [f"{figures[0]:g}", f"{figures[1]:.1%}", f"{figures[2]:.1%}", f"{figures[3]:g}"]
         cells = (

@@ -12,6 +12,7 @@ import typer
 
 from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
+from ..simulate import TIMELINE_SUFFIX
 from .common import File, Format, FormatOption, MaxOps, Parameters, checked, errors
 
 __all__ = ["run"]
@@ -65,6 +66,12 @@ Timeout = Annotated[
 Profile = Annotated[
     str | None, typer.Option("--profile", metavar="FILE", help="Write measured costs, for simulate --costs.")
 ]
+TimelineFile = Annotated[
+    str | None,
+    typer.Option(
+        "--timeline", metavar="FILE.json", help="Write when a measured step ran what, for visualize and compare."
+    ),
+]
 
 
 def run(
@@ -83,6 +90,7 @@ def run(
     compare: Compare = False,
     timeout: Timeout = None,
     profile: Profile = None,
+    timeline: TimelineFile = None,
     param: Parameters = None,
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
@@ -93,6 +101,7 @@ def run(
 
     Example: piper-dsl run 1f1b -p p=2 -p m=4 --steps 30 --model mine:stages --data mine:batches --loss mine:loss
     """
+    _require_suffix(timeline)
     with errors():
         schedule = checked(file, param, max_ops)
         _require_extra(target)
@@ -117,9 +126,16 @@ def run(
                 compare=compare,
                 timeout=timeout,
                 profile=profile,
+                timeline=timeline,
                 format=format,
             )
         )
+
+
+def _require_suffix(timeline: str | None) -> None:
+    """Visualize and compare tell timelines from schedules by their names."""
+    if timeline is not None and not timeline.endswith(TIMELINE_SUFFIX):
+        raise typer.BadParameter(f"{timeline!r}: the name of a timeline ends in {TIMELINE_SUFFIX}")
 
 
 def _require_extra(target: RunTarget) -> None:

@@ -7,7 +7,7 @@ import inspect
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..runtime.measure import StepReport, measured_costs
 from ..runtime.pipeline import Pipeline
 from ..runtime.profile import profile_text
 from ..runtime.whole import WholeModel
-from ..simulate import simulate
+from ..simulate import Timeline, simulate, timeline_json
 from .common import Format, console, print_json, write_text
 
 __all__ = ["Job", "train"]
@@ -54,6 +54,7 @@ class Job:
     compare: bool
     timeout: float | None
     profile: str | None
+    timeline: str | None
     format: Format
 
 
@@ -82,6 +83,8 @@ def train(job: Job) -> None:
     if job.profile is not None:
         comment = f"{job.schedule.name} on {result.target}: seconds, medians over {len(_measured(result))} steps"
         write_text(Path(job.profile), profile_text(measured_costs(_measured(result)), comment))
+    if job.timeline is not None:
+        write_text(Path(job.timeline), timeline_json(_typical(_measured(result))))
     if job.format is Format.JSON:
         print_json(_document(job, result))
     else:
@@ -240,6 +243,12 @@ def _measured(result: _Result) -> list[StepReport]:
     return result.reports[_WARM_UP:] or result.reports
 
 
+def _typical(reports: list[StepReport]) -> Timeline:
+    """The step whose makespan is the median, with the costs that all of them say."""
+    step = sorted(reports, key=lambda report: report.makespan)[(len(reports) - 1) // 2]
+    return replace(step.timeline, costs=measured_costs(reports))
+
+
 def _times(reports: list[StepReport]) -> _Times | None:
     """None for runs too short to be measured on other steps than those that predict."""
     measured = reports[_WARM_UP:]
@@ -275,6 +284,8 @@ def _print(job: Job, result: _Result) -> None:
         terminal.print(f"       {start + 1:>4}  " + "  ".join(f"{loss:.4f}" for loss in losses[start : start + 10]))
     if job.profile is not None:
         terminal.print(f"costs  wrote {escape(job.profile)}, for piper-dsl simulate --costs")
+    if job.timeline is not None:
+        terminal.print(f"times  wrote {escape(job.timeline)}, for piper-dsl visualize and compare")
     if times := _times(result.reports):
         terminal.print(
             f"time   {times.makespan * 1e3:.1f} ms from the first operation to the last, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,6 @@ import typer
 
 from ..diagnostics import Diagnostic
 from ..expand import DEFAULT_MAX_OPS
-from ..ir.costs import Costs
 from .common import (
     FINDINGS,
     CostOptions,
@@ -23,17 +23,16 @@ from .common import (
     TransportOption,
     check_names,
     console,
-    costs_of,
     errors,
-    fit,
     loaded,
     print_findings,
 )
-from .compare import share_of_model
 from .outputs import formats_of, write_all
+from .subjects import find_subjects
 
 if TYPE_CHECKING:
     from ..draw import Scene, Theme, View
+    from ..ir.costs import Costs
     from ..ir.schedule import Schedule
 
 
@@ -57,7 +56,9 @@ class Graph(str, Enum):
 
 
 def visualize(
-    files: Annotated[list[str], typer.Argument(help=".pipe or .csv files, names of the library, or -.")],
+    files: Annotated[
+        list[str], typer.Argument(help=".pipe or .csv files, names of the library, .json timelines of run, or -.")
+    ],
     output: Annotated[
         list[str] | None,
         typer.Option("-o", "--output", help="Where to draw, by ending; -.svg is standard output. Repeatable."),
@@ -82,13 +83,15 @@ def visualize(
     """Draw the timeline of a schedule: svg, png, pdf, html, json (a trace), dot, txt; else on the terminal.
 
     Several schedules, of the same model as in compare, stand under one time axis; what differs from the first
-    is marked.
+    is marked. So does a timeline that run measured; a schedule beside it has its costs, or those of --costs.
 
     A schedule with findings is drawn as far as it runs, what is stuck is marked, and the exit code is 1.
 
     Example: piper-dsl visualize 1f1b -p p=4 -p m=8 --transfers -o 1f1b.svg -o 1f1b.png
+
+    Example: piper-dsl visualize 1f1b -p p=2 -p m=4 measured.json -o predicted_and_measured.svg
     """
-    from ..draw import THEMES, View, find_format, scenes_text
+    from ..draw import THEMES, View, find_format, find_scene, scenes_text
 
     check_names(transport, placement)
     view = View(THEMES[theme.value], transfers, critical_path, memory, start, end, _ranks(ranks))
@@ -102,11 +105,15 @@ def visualize(
             _draw_graph(graph, loaded(files[0], param, max_ops), transport, view.theme, output)
             return
         outputs = formats_of(output or (), find_format, ".txt")
-        chosen, scenes = costs_of(cost, latency, costs), []
+        subjects = find_subjects(files, param, cost, latency, costs)
+        subjects = replace(subjects, shared=subjects.shared and len(files) > 1)
+        scenes = []
         for file in files:
+            if file in subjects.measured:
+                scenes.append(find_scene(subjects.measured[file], view))
+                continue
             schedule = loaded(file, param, max_ops)
-            own = _own(chosen, schedule) if len(files) > 1 and costs is None else chosen
-            scene, found = _scene(schedule, own, transport, placement, view)
+            scene, found = _scene(schedule, subjects.costs_of(schedule), transport, placement, view)
             scenes.append(scene)
             findings += found
         print_findings(findings)
@@ -118,12 +125,6 @@ def visualize(
         raise typer.Exit(FINDINGS)
 
 
-def _own(costs: Costs, schedule: Schedule) -> Costs:
-    """The costs of a schedule's part of the model that all have in common."""
-    share = schedule.ranks / schedule.stages
-    return costs if share == 1.0 else share_of_model(costs, schedule, share)
-
-
 def _scene(
     schedule: Schedule, costs: Costs, transport: str, placement: str, view: View
 ) -> tuple[Scene, Sequence[Diagnostic]]:
@@ -132,7 +133,6 @@ def _scene(
     from ..draw import find_scene, run_until_stuck
     from ..simulate import simulate
 
-    fit(costs, schedule)
     findings = check(schedule, transport)
     if findings:
         timeline, heads = run_until_stuck(schedule, costs)

@@ -35,10 +35,11 @@ _SAID_ANYWAY = frozenset({"p", "m"})
 
 
 def title(timeline: Timeline) -> str:
-    """Name, ranks, microbatches and the other parameters: ``1F1B  p=4 m=8``."""
+    """Name, ranks, microbatches and the other parameters: ``1F1B  p=4 m=8``; whether it was measured."""
     schedule = timeline.schedule
     others = [f" {name}={value}" for name, value in schedule.parameters.items() if name not in _SAID_ANYWAY]
-    return f"{schedule.name}  p={schedule.ranks} m={schedule.microbatches}{''.join(others)}"
+    measured = ", measured" if timeline.measured else ""
+    return f"{schedule.name}{measured}  p={schedule.ranks} m={schedule.microbatches}{''.join(others)}"
 
 
 def heading(scene: Scene) -> list[str]:
@@ -96,7 +97,7 @@ def costs_used(timeline: Timeline) -> Iterator[str]:
         yield f"latency {number(costs.latency)}"
     if costs.bandwidth < inf and np.any(costs.memory.of("output", schedule.stages)):
         yield f"bandwidth {number(costs.bandwidth)}"
-    yield f"transport {timeline.transport}"
+    yield "as measured" if timeline.measured else f"transport {timeline.transport}"
 
 
 def _overlapped(first: np.ndarray, kind: np.ndarray) -> dict[tuple[Kind, ...], list[int]]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from ..diagnostics import Diagnostic, PipeError
 from .costs import Costs
-from .memory import SIZES, Memory
+from .memory import ACTIVATIONS, SIZES, Memory
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["read_profile"]
+__all__ = ["costs_document", "costs_of_document", "read_profile"]
 
 _NUMBERS = ("latency", "overhead", "bandwidth")
 _EXAMPLE = (
@@ -35,14 +37,23 @@ def read_profile(path: str) -> Costs:
     try:
         text = Path(path).read_text(encoding="utf-8")
         document: dict[str, Any] = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
-        return _costs(document)
+        return costs_of_document(document)
     except OSError as error:
         raise PipeError(Diagnostic("P001", f"cannot read {path}: {error.strerror}")) from error
     except (ValueError, TypeError, RecursionError) as error:
         raise PipeError(Diagnostic("P003", f"{path}: {error}", None, _EXAMPLE)) from error
 
 
-def _costs(document: Any) -> Costs:
+def costs_document(costs: Costs) -> dict[str, Any]:
+    """What a profile of the costs says, as values that JSON has."""
+    numbers = {name: value for name in _NUMBERS if (value := getattr(costs, name)) < inf}
+    kinds = {"&".join(kind.name for kind in kinds): cost for kinds, cost in costs.kinds.items()}
+    memory = {} if costs.memory == ACTIVATIONS else {"memory": asdict(costs.memory)}
+    return {**numbers, "costs": kinds, **memory}
+
+
+def costs_of_document(document: Any) -> Costs:
+    """The costs that a profile says. Raises ValueError and TypeError for one that says something else."""
     _only(document, (*_NUMBERS, "costs", "memory"), "a profile")
     numbers = dict(_numbers("cost", {name: document[name] for name in _NUMBERS if name in document}))
     costs = dict(_numbers("cost", document.get("costs", {})))

@@ -13,7 +13,7 @@ from ..ir.costs import Costs
 from ..ir.operations import TRANSFERS, Kind
 from ..ir.schedule import Schedule
 from ..plan.transfers import find_transfers
-from ..simulate.bounds import find_bounds
+from ..simulate.measured import measured_timeline
 from ..simulate.timeline import Timeline
 from .report import RankReport, Timed
 
@@ -81,12 +81,8 @@ class StepReport:
 
         The halves of an overlapped slot, which run one after the other, span it together.
         """
-        schedule, first = self.schedule, self.schedule.slots.first[:-1]
-        start = np.minimum.reduceat(self.times[:, 0], first)[schedule.slot]
-        end = np.maximum.reduceat(self.times[:, 1], first)[schedule.slot]
-        costs = measured_costs([self])
-        bounds = find_bounds(schedule, end - start, self.times[:, 1] - self.times[:, 0], costs.transfer_times(schedule))
-        return Timeline(schedule, start, end, bounds, "measured", 0.0, costs)
+        start, end = self.times.T
+        return measured_timeline(self.schedule, start, end, measured_costs([self]), end - start)
 
 
 def measured_costs(reports: Sequence[StepReport]) -> Costs:

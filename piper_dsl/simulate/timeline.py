@@ -15,7 +15,10 @@ from .bounds import Bounds
 from .memory import memory_curve, waiting_outputs
 from .moves import Moves, prompt_moves
 
-__all__ = ["Bubble", "RankReport", "Timeline"]
+__all__ = ["MEASURED", "Bubble", "RankReport", "Timeline"]
+
+MEASURED = "measured"
+"""The transport of a timeline that was measured."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ class Timeline:
     transfer_wait: float
     costs: Costs
     planned: Moves | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether the times were measured, and are in seconds."""
+        return self.transport == MEASURED
 
     @cached_property
     def makespan(self) -> float:

@@ -8,6 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from piper_dsl.cli.main import app
+from piper_dsl.library import load
+from piper_dsl.simulate import Costs, simulate, timeline_json
+from piper_dsl.simulate.measured import measured_timeline
 
 STUCK = "ranks 2 microbatches 2\nrank 0: F0 B0 F1 B1\nrank 1: F0 F1 B0 B1\n"
 
@@ -121,3 +124,26 @@ def test_check_draws_the_circle_of_a_deadlock(folder: Path) -> None:
     assert result.exit_code == 0
     assert result.stderr == "nothing to draw: no ranks wait in a circle\n"
     assert not (folder / "none.svg").exists()
+
+
+def test_a_measured_timeline_under_one_axis_with_its_prediction(folder: Path) -> None:
+    schedule = load("1f1b", p=2, m=4)
+    predicted = simulate(schedule, Costs(F=0.01, B=0.02))
+    late = (schedule.rank == 0) & (schedule.microbatch == 3)
+    times = (predicted.start, predicted.end + 0.01 * late)
+    measured = measured_timeline(schedule, *times, predicted.costs)
+    (folder / "measured.json").write_text(timeline_json(measured), encoding="utf-8")
+    said = _invoke("1f1b", "-p", "p=2", "-p", "m=4", "measured.json", "-o", "-", "-o", "both.svg").stdout
+    assert "1F1B, measured  p=2 m=4 v=1\n" in said
+    assert "makespan +0.01 (+6.7%) against the first · 0 operations in another order · 2 take another time" in said
+    assert "as measured" in said
+    svg = (folder / "both.svg").read_text()
+    assert svg.count("<title>panel 1 slower or faster ") == 2
+    alone = _invoke("measured.json", "-o", "alone.html")
+    assert (alone.exit_code, alone.stdout) == (0, "wrote alone.html\n")
+    refused = _invoke("zb_h1", "-p", "p=2", "-p", "m=4", "measured.json")
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines()[:2] == [
+        "error[P003]: measured.json does not say how long I and W take, which ZB-H1 runs",
+        "  = help: add --cost I=SECONDS --cost W=SECONDS, or a profile with --costs",
+    ]

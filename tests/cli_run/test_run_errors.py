@@ -149,3 +149,9 @@ def test_an_option_out_of_range_is_a_usage_error(options: tuple[str, str], invok
     assert result.exit_code == 2
     assert "Traceback" not in result.stderr
     assert options[0] in result.stderr or options[1] in result.stderr
+
+
+def test_a_timeline_that_visualize_would_not_know(invoke: Invoke) -> None:
+    result = invoke("run", "1f1b", "--timeline", "measured.svg")
+    assert result.exit_code == 2
+    assert "the name of a timeline ends in .json" in result.stderr

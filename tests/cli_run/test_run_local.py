@@ -125,8 +125,8 @@ def test_training_without_optimizer_steps_is_refused(invoke: Invoke, folder: Pat
     assert "write OPT for every stage" in result.stderr
 
 
-def test_a_profile_of_measured_costs_is_read_by_simulate(invoke: Invoke, folder: Path) -> None:
-    result = invoke("run", "zb_h1", *SMALL, "--steps", "3", "--profile", "costs.toml")
+def test_measured_costs_and_times_are_read_by_simulate_and_compare(invoke: Invoke, folder: Path) -> None:
+    result = invoke("run", "zb_h1", *SMALL, "--steps", "3", "--profile", "costs.toml", "--timeline", "times.json")
     assert result.exit_code == 0, result.stderr
     assert "costs  wrote costs.toml, for piper-dsl simulate --costs" in result.stdout
     text = (folder / "costs.toml").read_text()
@@ -135,6 +135,11 @@ def test_a_profile_of_measured_costs_is_read_by_simulate(invoke: Invoke, folder:
     simulated = invoke("simulate", "zb_h1", *SMALL[:4], "--costs", "costs.toml", "--format", "json")
     assert simulated.exit_code == 0
     assert 0 < json.loads(simulated.stdout)["makespan"] < 60
+    compared = invoke("compare", "zb_h1", "times.json", *SMALL[:4], "--costs", "costs.toml", "--format", "json")
+    predicted, measured = json.loads(compared.stdout)["schedules"]
+    assert predicted["makespan"] == json.loads(simulated.stdout)["makespan"]
+    assert (measured["name"], measured["measured"]) == ("ZB-H1, measured", True)
+    assert 0 < measured["makespan"] < 60
 
 
 WHOLE = (

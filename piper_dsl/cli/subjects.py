@@ -1,0 +1,95 @@
+"""What visualize and compare are given: schedules to simulate, timelines that were measured, and costs for both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import typer
+
+from ..diagnostics import Diagnostic, PipeError
+from ..ir.costs import UNIT, Costs
+from ..ir.operations import Kind
+from ..simulate.timeline_file import TIMELINE_SUFFIX, read_timeline
+from .common import costs_of, fit
+
+if TYPE_CHECKING:
+    from ..ir.schedule import Schedule
+    from ..simulate import Timeline
+
+__all__ = ["Subjects", "find_subjects"]
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """The measured timelines by file, and the ``costs`` of what is simulated.
+
+    ``shared`` says that the costs are those of one model which every schedule cuts into its own stages, and ``source``
+    names the file they were measured in, if they were.
+    """
+
+    measured: Mapping[str, Timeline]
+    costs: Costs
+    shared: bool
+    source: str = ""
+
+    def share(self, schedule: Schedule) -> float:
+        """How much of what a rank has otherwise one stage of a schedule is."""
+        return schedule.ranks / schedule.stages if self.shared else 1.0
+
+    def costs_of(self, schedule: Schedule) -> Costs:
+        """The costs of a schedule's part of the model. Raises PipeError (P003) where they are not for this schedule."""
+        fit(self.costs, schedule)
+        if self.source:
+            _require_measured(schedule, self.source, self.measured[self.source], self.costs)
+        share = self.share(schedule)
+        return self.costs if share == 1.0 else _share_of_model(self.costs, schedule, share)
+
+
+def find_subjects(
+    files: Sequence[str],
+    parameters: Iterable[str] | None,
+    cost: Iterable[str] | None,
+    latency: float | None,
+    profile: str | None,
+) -> Subjects:
+    """Reads the measured timelines. Beside one, and without a profile, its costs are what schedules are simulated with.
+
+    Raises PipeError for files that cannot be used.
+    """
+    measured = {file: read_timeline(file) for file in files if file.endswith(TIMELINE_SUFFIX)}
+    if measured and len(measured) == len(set(files)) and (parameters or cost or profile or latency is not None):
+        raise typer.BadParameter("a measured timeline has parameters and times: name a schedule beside it")
+    source = "" if profile else next(iter(measured), "")
+    costs = costs_of(cost, latency, profile, base=measured[source].costs if source else None)
+    return Subjects(measured, costs, shared=not (profile or measured), source=source)
+
+
+def _require_measured(schedule: Schedule, source: str, timeline: Timeline, costs: Costs) -> None:
+    """Raises PipeError where a schedule runs what was not measured: unit costs beside seconds would mean nothing."""
+    if schedule.stages != timeline.schedule.stages:
+        message = f"the costs in {source} are those of {timeline.schedule.stages} stages, {schedule.name} has others"
+        raise PipeError(Diagnostic("P003", f"{message}: {schedule.stages}", None, "give a profile with --costs"))
+    told = {kinds[0] for kinds in costs.kinds if len(kinds) == 1}
+    untold = [kind for kind in UNIT if kind not in told and (schedule.kind == kind).any()]
+    if untold:
+        names = " and ".join(kind.name for kind in untold)
+        message = f"{source} does not say how long {names} take, which {schedule.name} runs"
+        said = " ".join(f"--cost {kind.name}=SECONDS" for kind in untold)
+        raise PipeError(Diagnostic("P003", message, None, f"add {said}, or a profile with --costs"))
+
+
+def _share_of_model(costs: Costs, schedule: Schedule, share: float) -> Costs:
+    """The costs with every stage that share of what it is; latency stays as it is."""
+    table = costs.table(schedule)
+    scaled = {kind.name: (table[kind] * share).tolist() for kind in Kind}
+    for kinds, cost in {**schedule.overlap_costs, **costs.kinds}.items():
+        if len(kinds) > 1:
+            own = np.broadcast_to(np.asarray(cost, dtype=float), schedule.stages)
+            own = np.where(np.isnan(own), sum(table[kind] for kind in kinds), own)
+            scaled["&".join(kind.name for kind in kinds)] = (own * share).tolist()
+    return Costs(
+        latency=costs.latency, overhead=costs.overhead, bandwidth=costs.bandwidth, memory=costs.memory, **scaled
+    )
