@@ -135,8 +135,8 @@ def _flows(scene: Scene, process: int, threads: dict[int, int], first: int) -> I
 
 
 def _counters(scene: Scene, process: int) -> Iterator[Event]:
-    """What every rank holds, where that changes."""
-    counted = f"{memory_counted(scene.timeline)} held"
+    """What every rank holds, where that changes. Perfetto names the track by both: ``activations held``."""
+    counted = memory_counted(scene.timeline)
     for rank, row in scene.row_of.items():
         for time, held in zip(*(column.tolist() for column in scene.timeline.memory_curve(rank)), strict=True):
             if scene.covers(time, time):

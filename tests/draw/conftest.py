@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,10 @@ from piper_dsl.syntax.parser import parse
 SCHEDULES = Path(__file__).parents[2] / "schedules"
 _NODE = re.compile(r'^\t("(?:[^"\\]|\\.)*"|\S+) \[(.*)\]$')
 _ATTRIBUTE = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
 
 MakeTimeline = Callable[..., Timeline]
 
@@ -92,3 +98,15 @@ def empty_timeline(make_timeline: MakeTimeline) -> Timeline:
     schedule = expand(parse(Source("empty.pipe", 'schedule "empty"\nranks 2\nmicrobatches 1\nrank r { }\n')))
     columns = {name: value[:0] for name, value in vars(one).items() if isinstance(value, np.ndarray)}
     return replace(one, schedule=schedule, **columns)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Closed at the end of the module: while it is open, an event loop runs in this thread."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if not CHROMIUM:
+        pytest.skip("there is no chromium")
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield opened
+        opened.close()

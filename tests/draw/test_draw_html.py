@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,6 @@ from piper_dsl.expand import expand
 from piper_dsl.simulate import Costs
 from piper_dsl.syntax import parse
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
 MARGIN = 76
 """Where the lanes begin in the page, in pixels."""
 LANE, PITCH = 26, 32
@@ -86,18 +82,6 @@ def test_no_text_can_leave_its_place(make_timeline):
 
 
 # --- in a browser --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Closed at the end of the module: while it is open, an event loop runs in this thread."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM:
-        pytest.skip("there is no chromium")
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
