@@ -20,6 +20,7 @@ from piper_dsl.testing import interpret
 TRANSPORTS = ("buffered", "capacity=1", "capacity=2", "direction", "pair", "rank", "blocking")
 EVERYTHING = bool(os.environ.get("PIPER_EXHAUSTIVE"))
 """With all 122,500 orders of two ranks and two microbatches, which takes about half an hour."""
+LIMIT = pytest.mark.timeout(0 if EVERYTHING else 120)
 
 
 def orders(items: frozenset[str], before: frozenset[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
@@ -81,6 +82,7 @@ def sampled(ranks: int, microbatches: int, count: int) -> Iterator[tuple[str, ..
         yield from (tuple(chance.choice(row) for row in rows) for _ in range(count))
 
 
+@LIMIT
 @pytest.mark.parametrize(("ranks", "microbatches", "count"), [(2, 1, 5), (3, 1, 50), (2, 2, 400)])
 def test_checker_and_interpreter_agree(ranks: int, microbatches: int, count: int) -> None:
     verdicts = set()

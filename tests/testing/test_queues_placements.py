@@ -27,6 +27,7 @@ from piper_dsl.testing.queues import Compute, Recv, Send, Transfer, interpret
 TRANSPORTS = ("buffered", "capacity=1", "capacity=2", "direction", "pair", "rank", "blocking", "ray-accelerator")
 EVERYTHING = bool(os.environ.get("PIPER_EXHAUSTIVE"))
 """With the 8,000 orders of three ranks and split backwards, which take two minutes."""
+LIMIT = pytest.mark.timeout(0 if EVERYTHING else 120)
 SIZES = {
     "dualpipev": {"p": 2, "m": 4},
     "hanayo": {"p": 2, "m": 4},
@@ -121,6 +122,7 @@ def _transfers(stage: int, stages: int, microbatches: int) -> str:
     return " ".join(f"{stage}{kind}{i}" for kind in down + up for i in range(microbatches))
 
 
+@LIMIT
 @pytest.mark.parametrize(
     ("ranks", "microbatches", "kinds"),
     [(2, 1, "FB"), (3, 1, "FIW"), (2, 2, "FB"), (3, 2, "FB"), (2, 2, "FIW"), *([(3, 2, "FIW")] if EVERYTHING else [])],
