@@ -31,7 +31,7 @@ from .outputs import formats_of, write_all
 from .subjects import find_subjects
 
 if TYPE_CHECKING:
-    from ..draw import Scene, Theme, View
+    from ..draw import Ran, Theme
     from ..ir.costs import Costs
     from ..ir.schedule import Schedule
 
@@ -91,7 +91,8 @@ def visualize(
 
     Example: piper-dsl visualize 1f1b -p p=2 -p m=4 measured.json -o predicted_and_measured.svg
     """
-    from ..draw import THEMES, View, find_format, find_scene, scenes_text
+    from ..check import check
+    from ..draw import THEMES, Ran, View, find_format, find_scenes, scenes_text
 
     check_names(transport, placement)
     view = View(THEMES[theme.value], transfers, critical_path, memory, start, end, _ranks(ranks))
@@ -107,16 +108,17 @@ def visualize(
         outputs = formats_of(output or (), find_format, ".txt")
         subjects = find_subjects(files, param, cost, latency, costs)
         subjects = replace(subjects, shared=subjects.shared and len(files) > 1)
-        scenes = []
+        ran = []
         for file in files:
             if file in subjects.measured:
-                scenes.append(find_scene(subjects.measured[file], view))
+                ran.append(Ran(subjects.measured[file]))
                 continue
             schedule = loaded(file, param, max_ops)
-            scene, found = _scene(schedule, subjects.costs_of(schedule), transport, placement, view)
-            scenes.append(scene)
+            found = check(schedule, transport)
+            ran.append(_run(schedule, subjects.costs_of(schedule), transport, placement, len(found)))
             findings += found
         print_findings(findings)
+        scenes = find_scenes(ran, view)
         if not outputs:
             terminal = console()
             terminal.print(scenes_text(scenes, width or terminal.width))
@@ -125,19 +127,14 @@ def visualize(
         raise typer.Exit(FINDINGS)
 
 
-def _scene(
-    schedule: Schedule, costs: Costs, transport: str, placement: str, view: View
-) -> tuple[Scene, Sequence[Diagnostic]]:
-    """What is drawn of a schedule, and what is wrong with it."""
-    from ..check import check
-    from ..draw import find_scene, run_until_stuck
+def _run(schedule: Schedule, costs: Costs, transport: str, placement: str, findings: int) -> Ran:
+    """What runs of a schedule in thought: all, or with findings as much as there is."""
+    from ..draw import Ran, run_until_stuck
     from ..simulate import simulate
 
-    findings = check(schedule, transport)
     if findings:
-        timeline, heads = run_until_stuck(schedule, costs)
-        return find_scene(timeline, view, heads, len(findings)), findings
-    return find_scene(simulate(schedule, costs, transport, placement), view), ()
+        return Ran(*run_until_stuck(schedule, costs), findings)
+    return Ran(simulate(schedule, costs, transport, placement))
 
 
 def _draw_graph(graph: Graph, schedule: Schedule, transport: str, theme: Theme, output: Sequence[str]) -> None:

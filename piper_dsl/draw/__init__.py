@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .formats import FORMATS, find_format, find_graph_format
     from .graphs import draw_needs, draw_stages
     from .palette import paint
-    from .scene import Scene, find_scene
+    from .scene import Ran, Scene, find_scene, find_scenes
     from .stuck import Head, run_until_stuck
     from .text import scenes_text, timeline_text
     from .theme import THEMES, Theme
@@ -30,6 +30,7 @@ __all__ = [
     "THEMES",
     "DrawError",
     "Head",
+    "Ran",
     "Scene",
     "Theme",
     "View",
@@ -43,6 +44,7 @@ __all__ = [
     "find_format",
     "find_graph_format",
     "find_scene",
+    "find_scenes",
     "paint",
     "run_until_stuck",
     "scenes_text",
@@ -56,7 +58,7 @@ _MODULES = {
     "formats": ("FORMATS", "find_format", "find_graph_format"),
     "graphs": ("draw_needs", "draw_stages"),
     "palette": ("paint",),
-    "scene": ("Scene", "find_scene"),
+    "scene": ("Ran", "Scene", "find_scene", "find_scenes"),
     "stuck": ("Head", "run_until_stuck"),
     "text": ("scenes_text", "timeline_text"),
     "theme": ("THEMES", "Theme"),
@@ -82,11 +84,11 @@ def draw(timeline: Timeline | Sequence[Timeline], path: str | os.PathLike[str], 
     are made. Raises :class:`DrawError` for another ending, where no program can draw the format (``.pdf``
     needs the system's Graphviz), for a window that holds nothing, and where the file cannot be written.
     """
-    from .scene import find_scene
+    from .scene import Ran, find_scenes
     from .view import View
 
     timelines = timeline if isinstance(timeline, Sequence) else [timeline]
-    draw_scenes([find_scene(one, view or View()) for one in timelines], path)
+    draw_scenes(find_scenes([Ran(one) for one in timelines], view or View()), path)
 
 
 def draw_scenes(scenes: Sequence[Scene], path: str | os.PathLike[str]) -> None:

@@ -50,7 +50,9 @@ def heading(scene: Scene) -> list[str]:
     if not scene.whole:
         ranks = "" if len(scene.ranks) == scene.schedule.ranks else f", ranks {shortened(scene.ranks)}"
         last = number(scene.timeline.makespan)
-        said.append(f"shown: {number(scene.start)} to {number(scene.end)} of {last}{ranks}")
+        window = f"{number(scene.start)} to {number(scene.end)}"
+        ended = not scene.heads and scene.start >= scene.timeline.makespan
+        said.append(f"ended at {last}, before {window}{ranks}" if ended else f"shown: {window} of {last}{ranks}")
     return said
 
 
@@ -139,4 +141,5 @@ def wrap(items: Iterable[str], columns: int, separator: str = SEPARATOR) -> list
 def _peaks(peaks: tuple[float, ...]) -> str:
     if len(peaks) <= _MOST_PEAKS:
         return f"{' '.join(map(number, peaks))} (by rank)"
-    return f"{number(min(peaks))} to {number(max(peaks))} a rank"
+    least, most = number(min(peaks)), number(max(peaks))
+    return f"{most} on every rank" if least == most else f"{least} to {most} a rank"

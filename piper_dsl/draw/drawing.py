@@ -48,6 +48,7 @@ def draw_shapes(shapes: Iterable[Shape | Arrow], theme: Theme, font: float, exte
             "layout": "neato",
             "bgcolor": theme.page,
             "pad": "0.15",
+            "margin": "0",
             "inputscale": "72",
             "outputorder": "nodesfirst",
             "splines": "line",

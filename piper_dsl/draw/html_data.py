@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from math import floor, log10
 from typing import Any
 
 import numpy as np
 
 from ..ir.operations import TRANSFERS, Kind
 from .boxes import find_chunks, find_parts, kinds_present
-from .caption import SEPARATOR, costs_used, heading, shortened, title
+from .caption import costs_used, heading, shortened, title
 from .differences import Differences, difference_facts, find_differences
 from .origins import origin_lines
 from .palette import Paint, paint
@@ -20,7 +21,8 @@ from .transfers import find_messages
 
 __all__ = ["theme_colours", "viewer_data"]
 
-_DIGITS = 9
+_DIGITS, _FINEST = 10, 300
+"""Times have so many digits in all, those of the makespan, and no more places behind the point than this."""
 _COLUMNS = ("row", "part", "parts", "start", "end", "kind", "name", "label", "paint", "cause", "site", "transfer")
 _LISTS = ("rows", "sites", "heads", "arrows", "critical", "moved", "changed")
 _Columns = dict[str, list[Any]]
@@ -45,9 +47,9 @@ def viewer_data(scenes: Sequence[Scene]) -> dict[str, Any]:
         "memory": view.memory,
         "theme": theme_colours(view.theme),
         "kinds": [kind.description for kind in Kind],
-        "legend": _legend(whole),
         "panels": [_panel(scene, whole[0] if index else None) for index, scene in enumerate(whole)],
-        **_join(whole),
+        **(joined := _join(whole)),
+        "legend": _legend(whole, moved=bool(joined["moved"]), changed=bool(joined["changed"])),
     }
 
 
@@ -56,19 +58,30 @@ def _all_of_the_time(scene: Scene) -> Scene:
     return find_scene(scene.timeline, view, scene.heads, scene.findings)
 
 
-def _legend(scenes: Sequence[Scene]) -> list[dict[str, str]]:
+def _rounded(scene: Scene, times: np.ndarray) -> list[float]:
+    """Times with the digits that a page shows, in whatever unit."""
+    last = scene.end or 1.0
+    rounded: list[float] = np.round(times, min(_FINEST, _DIGITS - 1 - floor(log10(last)))).tolist()
+    return rounded
+
+
+def _legend(scenes: Sequence[Scene], *, moved: bool, changed: bool) -> list[dict[str, str]]:
+    """What colours mean: ``fill`` of boxes, ``edge`` around them."""
     kinds = sorted({kind for scene in scenes for kind in kinds_present(scene)})
     theme = scenes[0].view.theme
-    entries = [{"fill": paint(kind, theme=theme).fill, "said": f"{kind.name} {kind.description}"} for kind in kinds]
-    if len(scenes) > 1:
-        entries.append({"fill": theme.alarm, "said": "outlined: in another order than in the first"})
-        entries.append({"fill": theme.changed, "said": "outlined: takes another time"})
+    fills = [(paint(kind, theme=theme).fill, f"{kind.name} {kind.description}") for kind in kinds]
+    entries = [{"fill": fill, "edge": "transparent", "said": said} for fill, said in fills]
+    entries.append({"fill": theme.lane, "edge": theme.lane_edge, "said": "idle"})
+    if moved:
+        entries.append({"fill": "none", "edge": theme.alarm, "said": "in another order than in the first"})
+    if changed:
+        entries.append({"fill": "none", "edge": theme.changed, "said": "takes another time"})
     return entries
 
 
-def _panel(scene: Scene, reference: Scene | None) -> dict[str, str]:
+def _panel(scene: Scene, reference: Scene | None) -> dict[str, Any]:
     said = [*(difference_facts(scene, reference) if reference else ()), *heading(scene), *costs_used(scene.timeline)]
-    return {"title": title(scene.timeline), "facts": SEPARATOR.join(said)}
+    return {"title": title(scene.timeline), "facts": said}
 
 
 def _join(scenes: Sequence[Scene]) -> dict[str, Any]:
@@ -109,8 +122,8 @@ def _operations(scene: Scene, row: int, site: int, place: np.ndarray, paints: di
         "row": [row + scene.row_of[rank] for rank in schedule.rank[shown].tolist()],
         "part": part[shown].tolist(),
         "parts": parts[shown].tolist(),
-        "start": np.round(timeline.start[shown], _DIGITS).tolist(),
-        "end": np.round(timeline.end[shown], _DIGITS).tolist(),
+        "start": _rounded(scene, timeline.start[shown]),
+        "end": _rounded(scene, timeline.end[shown]),
         "kind": kinds,
         "name": [str(operation) for operation in operations],
         "label": [op.kind.name if op.microbatch is None else str(op.microbatch) for op in operations],
@@ -125,8 +138,8 @@ def _messages(scene: Scene, place: np.ndarray) -> list[list[Any]]:
     """Producer, consumer, and the times between which it is on its way, of every message."""
     found, moves = find_messages(scene), scene.timeline.moves
     ends = place[moves.producer[found]], place[moves.consumer[found]]
-    times = np.round(moves.start[found], _DIGITS), np.round(moves.end[found], _DIGITS)
-    return [list(row) for row in zip(*(column.tolist() for column in (*ends, *times)), strict=True)]
+    times = _rounded(scene, moves.start[found]), _rounded(scene, moves.end[found])
+    return [list(row) for row in zip(*(column.tolist() for column in ends), *times, strict=True)]
 
 
 def _rows(scene: Scene, panel: int) -> list[dict[str, Any]]:
@@ -141,7 +154,7 @@ def _rows(scene: Scene, panel: int) -> list[dict[str, Any]]:
                 "stages": f"stages {shortened(stages)}" if len(stages) > 1 else "",
                 "panel": panel,
                 "first": row == 0,
-                "times": np.round(times, _DIGITS).tolist(),
+                "times": _rounded(scene, times),
                 "held": held.tolist(),
             }
         )

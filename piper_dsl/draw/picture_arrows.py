@@ -14,6 +14,8 @@ __all__ = ["arrow_shapes", "too_many_arrows"]
 
 _MOST_ARROWS = 2_000
 _ASIDE = 1.5
+_SEEN_THROUGH = "70"
+"""The opacity, in hexadecimal, of what crosses the lanes of other ranks, whose labels should be read."""
 
 
 def too_many_arrows(scene: Scene) -> str:
@@ -27,7 +29,7 @@ def arrow_shapes(scene: Scene, frame: Frame) -> Iterator[Arrow]:
     found, moves = find_messages(scene), scene.timeline.moves
     if len(found) > _MOST_ARROWS:
         return
-    look = {"color": scene.view.theme.arrow, "penwidth": "0.6", "arrowsize": "0.35"}
+    color = scene.view.theme.arrow
     columns = (moves.producer, moves.consumer, moves.start, moves.end)
     for producer, consumer, start, end in zip(*(column[found].tolist() for column in columns), strict=True):
         sender, receiver = (scene.row_of[int(scene.schedule.rank[index])] for index in (producer, consumer))
@@ -36,4 +38,6 @@ def arrow_shapes(scene: Scene, frame: Frame) -> Iterator[Arrow]:
         head = frame.bottom(receiver) + (frame.lane if down else 0.0)
         # A little to either side, so that an arrow shows to which of two neighbours it belongs.
         ends = (frame.x(start) - _ASIDE, tail), (frame.x(end) + _ASIDE, head)
+        own = color if abs(sender - receiver) == 1 else color + _SEEN_THROUGH
+        look = {"color": own, "penwidth": "0.6", "arrowsize": "0.35"}
         yield Arrow(box_name(scene, producer), box_name(scene, consumer), *ends, look)

@@ -65,9 +65,17 @@ def _facts(scene: Scene, frame: Frame, reference: Scene | None) -> list[str]:
         lines.append(NOTHING_LASTS)
     elif frame.aggregated:
         lines.append(f"{len(scene.shown)} operations are too many to show each: {BINS_ARE}")
+        lines += _left_out(scene)
     elif scene.view.transfers and (said := too_many_arrows(scene)):
         lines.append(said)
     return lines
+
+
+def _left_out(scene: Scene) -> Iterator[str]:
+    """What was asked for and needs single operations."""
+    asked = {"transfers": scene.view.transfers, "the critical path": scene.view.critical_path}
+    if missing := " and ".join(what for what, wanted in asked.items() if wanted):
+        yield f"{missing} left out: choose a window"
 
 
 def _lanes(scene: Scene, frame: Frame) -> Iterator[Shape]:

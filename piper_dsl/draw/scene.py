@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from .errors import DrawError
 from .stuck import Head
 from .view import View
 
-__all__ = ["Scene", "find_scene"]
+__all__ = ["Ran", "Scene", "find_scene", "find_scenes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,19 +68,47 @@ class Scene:
         return lasts
 
 
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """What is drawn: a timeline, and where it does not go on, why."""
+
+    timeline: Timeline
+    heads: tuple[Head, ...] = ()
+    findings: int = 0
+
+    @property
+    def last(self) -> float:
+        """When the last operation ends, or would."""
+        return max([self.timeline.makespan, *(head.time + head.duration for head in self.heads)])
+
+
 def find_scene(timeline: Timeline, view: View, heads: tuple[Head, ...] = (), findings: int = 0) -> Scene:
-    """Raises :class:`DrawError` for a window that holds nothing and for ranks that do not exist."""
-    last = max([timeline.makespan, *(head.time + head.duration for head in heads)])
+    """What a picture of one timeline shows. Raises as :func:`find_scenes`."""
+    return find_scenes([Ran(timeline, heads, findings)], view)[0]
+
+
+def find_scenes(all_that_ran: Sequence[Ran], view: View) -> list[Scene]:
+    """What a picture of several shows: of one that has ended before the window begins, empty lanes.
+
+    Raises :class:`DrawError` for a window that holds nothing of any, and for ranks that one does not have.
+    """
+    last = max(ran.last for ran in all_that_ran)
     start, end = view.start or 0.0, last if view.end is None else min(view.end, last)
     if not (start < end or start == last == 0.0):
         raise DrawError(
             f"there is nothing to draw from {start:g} to {view.end if view.end is not None else end:g}",
             f"choose a window within 0 to {last:g}",
         )
-    ranks = tuple(range(timeline.schedule.ranks)) if view.ranks is None else tuple(dict.fromkeys(view.ranks))
+    return [_scene(ran, view, start, end if ran.last <= start else min(end, ran.last)) for ran in all_that_ran]
+
+
+def _scene(ran: Ran, view: View, start: float, end: float) -> Scene:
+    count = ran.timeline.schedule.ranks
+    ranks = tuple(range(count)) if view.ranks is None else tuple(dict.fromkeys(view.ranks))
     if not ranks:
-        raise DrawError("there are no ranks to draw", f"choose from 0 to {timeline.schedule.ranks - 1}")
+        raise DrawError("there are no ranks to draw", f"choose from 0 to {count - 1}")
     for rank in ranks:
-        if not 0 <= rank < timeline.schedule.ranks:
-            raise DrawError(f"there is no rank {rank} to draw", f"choose from 0 to {timeline.schedule.ranks - 1}")
-    return Scene(timeline, view, start, end, ranks, tuple(head for head in heads if head.rank in ranks), findings)
+        if not 0 <= rank < count:
+            raise DrawError(f"there is no rank {rank} to draw", f"choose from 0 to {count - 1}")
+    heads = tuple(head for head in ran.heads if head.rank in ranks)
+    return Scene(ran.timeline, view, start, end, ranks, heads, ran.findings)

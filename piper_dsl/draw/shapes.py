@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 
 __all__ = ["LETTER", "Arrow", "Shape", "rectangle", "words"]
 
-LETTER, _LINE = 0.56, 1.6
-"""The width of a letter and the height of a line, generous shares of the font size: fonts differ by machine."""
+LETTER, _BOLD, _LINE = 0.56, 0.72, 1.6
+"""The width of a letter and the height of a line, generous shares of the font size: fonts differ by machine.
+
+Graphviz moves words that are wider than their shape, also where they start at its edge."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def rectangle(name: str, left: float, bottom: float, width: float, height: float
 
 def words(name: str, text: str, x: float, y: float, size: float, align: str = "l", **attributes: str) -> Shape:
     """One line of text that starts (``align`` l), ends (r) or is centred (n) at ``x``; ``y`` is its middle."""
-    width = max(1, len(text)) * size * LETTER
+    letter = _BOLD if attributes.get("fontname", "").endswith("Bold") else LETTER
+    width = (len(text) + 1) * size * letter
     centre = x + {"l": width / 2, "r": -width / 2, "n": 0.0}[align]
     look = {
         "label": f"{_escaped(text)}\\{align}",

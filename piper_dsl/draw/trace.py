@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..ir.operations import TRANSFERS, Kind
 from .boxes import find_parts
-from .caption import SEPARATOR, costs_used, facts, memory_counted, title
+from .caption import SEPARATOR, costs_used, facts, memory_counted, number, title
 from .origins import origin_names
 from .scene import Scene
 from .transfers import find_messages
@@ -23,21 +24,41 @@ __all__ = ["trace_json"]
 
 Event = dict[str, Any]
 
-_UNIT = 1000.0
-"""Microseconds that a unit of the costs takes: a millisecond, whatever unit the costs are in."""
+_MILLISECOND, _SECOND = 1e3, 1e6
+"""In microseconds, what a unit of the costs is in a trace: a measured one is a second."""
+_SHORTEST, _LONGEST = 1e2, 1e15
+"""In microseconds, a trace of simulated times: in nanoseconds they must differ, and 64 bits must hold them."""
 _OPERATIONS, _WRITTEN_TRANSFERS = 0, 100
 """Threads of a rank: operations, from 1 on those that overlap with them, and the transfers the schedule writes."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One timeline: its ranks are processes from ``process`` on, a unit of its costs takes ``unit`` microseconds."""
+
+    scene: Scene
+    process: int
+    unit: float
+
+    def pid(self, rank: int) -> int:
+        return self.process + self.scene.row_of[rank]
+
+    def time(self, value: float) -> float:
+        """In microseconds, to the nanosecond, which is what Perfetto keeps."""
+        return round(value * self.unit, 3)
 
 
 def trace_json(scenes: Sequence[Scene]) -> str:
     """The windows of all timelines as one JSON text, one rank of one timeline a process."""
     events: list[Event] = []
+    unit = _find_unit(scenes)
     for index, scene in enumerate(scenes):
-        events += _events(scene, first=len(events), process=sum(len(before.ranks) for before in scenes[:index]))
+        process = sum(len(before.ranks) for before in scenes[:index])
+        events += _events(_Part(scene, process, unit), first=len(events))
     document = {
         "displayTimeUnit": "ms",
         "otherData": {
-            "unit": "1 ms stands for 1 unit of the costs",
+            "unit": f"{number(unit / _MILLISECOND)} ms stands for 1 unit of the costs",
             "schedules": [
                 SEPARATOR.join((title(scene.timeline), *facts(scene.timeline), *costs_used(scene.timeline)))
                 for scene in scenes
@@ -48,13 +69,25 @@ def trace_json(scenes: Sequence[Scene]) -> str:
     return json.dumps(document, separators=(",", ":")) + "\n"
 
 
-def _events(scene: Scene, first: int, process: int) -> Iterator[Event]:
+def _find_unit(scenes: Sequence[Scene]) -> float:
+    """Microseconds a unit of the costs: a second if measured, else a millisecond, or a thousand times more or less."""
+    if any(scene.timeline.measured for scene in scenes):
+        return _SECOND
+    unit, last = _MILLISECOND, max(scene.end for scene in scenes)
+    while 0 < last * unit < _SHORTEST:
+        unit *= 1000
+    while last * unit > _LONGEST:
+        unit /= 1000
+    return unit
+
+
+def _events(part: _Part, first: int) -> Iterator[Event]:
     """``first`` is a number from which on the flows of this scene have numbers of their own."""
-    threads, ranks = _threads(scene), scene.schedule.rank.tolist()
-    yield from _names(scene, process, {(ranks[index], thread) for index, thread in threads.items()})
-    yield from _slices(scene, process, threads)
-    yield from _flows(scene, process, threads, first)
-    yield from _counters(scene, process)
+    threads, ranks = _threads(part.scene), part.scene.schedule.rank.tolist()
+    yield from _names(part, {(ranks[index], thread) for index, thread in threads.items()})
+    yield from _slices(part, threads)
+    yield from _flows(part, threads, first)
+    yield from _counters(part)
 
 
 def _threads(scene: Scene) -> dict[int, int]:
@@ -77,34 +110,36 @@ def _side_by_side(scene: Scene, transfers: np.ndarray) -> Iterator[tuple[int, in
         yield index, _WRITTEN_TRANSFERS + lane
 
 
-def _names(scene: Scene, process: int, used: set[tuple[int, int]]) -> Iterator[Event]:
-    for rank, row in scene.row_of.items():
-        pid = process + row
-        name = f"{title(scene.timeline)}: rank {rank}" if process else f"rank {rank}"
+def _names(part: _Part, used: set[tuple[int, int]]) -> Iterator[Event]:
+    scene = part.scene
+    for rank in scene.ranks:
+        pid = part.pid(rank)
+        name = f"{title(scene.timeline)}: rank {rank}" if part.process else f"rank {rank}"
         yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
         yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
     for rank, thread in sorted(used):
         said = "operations" if thread == _OPERATIONS else "overlapped"
         said = "transfers" if thread >= _WRITTEN_TRANSFERS else said
-        pid = process + scene.row_of[rank]
+        pid = part.pid(rank)
         yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": thread, "args": {"name": said}}
 
 
-def _slices(scene: Scene, process: int, threads: dict[int, int]) -> Iterator[Event]:
+def _slices(part: _Part, threads: dict[int, int]) -> Iterator[Event]:
+    scene = part.scene
     schedule, places = scene.schedule, origin_names(scene.schedule)
     start, end = scene.timeline.start.tolist(), scene.timeline.end.tolist()
     kinds, ranks, sites = schedule.kind.tolist(), schedule.rank.tolist(), schedule.origin.site.tolist()
     for index, thread in threads.items():
         operation = schedule.operation(index)
-        number = "" if operation.microbatch is None else str(operation.microbatch)
+        microbatch = "" if operation.microbatch is None else str(operation.microbatch)
         yield {
             "ph": "X",
-            "name": f"{operation.kind.name}{number}",
+            "name": f"{operation.kind.name}{microbatch}",
             "cat": Kind(kinds[index]).description,
-            "pid": process + scene.row_of[ranks[index]],
+            "pid": part.pid(ranks[index]),
             "tid": thread,
-            "ts": _time(start[index]),
-            "dur": _time(end[index] - start[index]),
+            "ts": part.time(start[index]),
+            "dur": part.time(end[index] - start[index]),
             "args": {
                 "operation": str(operation),
                 "stage": operation.stage,
@@ -114,36 +149,33 @@ def _slices(scene: Scene, process: int, threads: dict[int, int]) -> Iterator[Eve
         }
 
 
-def _flows(scene: Scene, process: int, threads: dict[int, int], first: int) -> Iterator[Event]:
+def _flows(part: _Part, threads: dict[int, int], first: int) -> Iterator[Event]:
     """From slice to slice; an end of a flow belongs to the slice around its time, so it lies in the middle."""
+    scene = part.scene
     middle = ((scene.timeline.start + scene.timeline.end) / 2).tolist()
     ranks = scene.schedule.rank.tolist()
     found, moves = find_messages(scene), scene.timeline.moves
     pairs = zip(moves.producer[found].tolist(), moves.consumer[found].tolist(), strict=True)
-    for number, ends in enumerate(pairs, first):
+    for flow, ends in enumerate(pairs, first):
         for phase, index in zip(("s", "f"), ends, strict=True):
             yield {
                 "ph": phase,
                 **({"bp": "e"} if phase == "f" else {}),
-                "id": number,
+                "id": flow,
                 "name": "transfer",
                 "cat": "transfer",
-                "pid": process + scene.row_of[ranks[index]],
+                "pid": part.pid(ranks[index]),
                 "tid": threads[index],
-                "ts": _time(middle[index]),
+                "ts": part.time(middle[index]),
             }
 
 
-def _counters(scene: Scene, process: int) -> Iterator[Event]:
+def _counters(part: _Part) -> Iterator[Event]:
     """What every rank holds, where that changes. Perfetto names the track by both: ``activations held``."""
+    scene = part.scene
     counted = memory_counted(scene.timeline)
-    for rank, row in scene.row_of.items():
+    for rank in scene.ranks:
         for time, held in zip(*(column.tolist() for column in scene.timeline.memory_curve(rank)), strict=True):
             if scene.covers(time, time):
-                name = {"ph": "C", "name": counted, "pid": process + row}
-                yield {**name, "ts": _time(time), "args": {"held": held}}
-
-
-def _time(value: float) -> float:
-    """In microseconds, to the nanosecond, which is what Perfetto keeps."""
-    return round(value * _UNIT, 3)
+                name = {"ph": "C", "name": counted, "pid": part.pid(rank)}
+                yield {**name, "ts": part.time(time), "args": {"held": held}}

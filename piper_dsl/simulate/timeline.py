@@ -155,7 +155,7 @@ class Timeline:
         """The stage whose operations take the longest in all, the first of several; None if all take the same."""
         schedule = self.schedule
         work = np.bincount(schedule.stage, self.costs.single(schedule), schedule.stages)
-        return int(work.argmax()) if len(work) and not np.allclose(work, work[0]) else None
+        return int(work.argmax()) if len(work) and not np.allclose(work, work[0], atol=0.0) else None
 
     @cached_property
     def critical_path(self) -> tuple[Operation, ...]:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from drawn import dot_source, scenes
 
-from piper_dsl.draw import draw, scenes_text
+from piper_dsl.draw import DrawError, Ran, View, draw, find_scenes, scenes_text
+from piper_dsl.draw.caption import heading
 from piper_dsl.draw.differences import Differences, difference_facts, find_differences
+from piper_dsl.draw.picture import draw_picture
 from piper_dsl.simulate import Costs
 
 ONE = "ranks 1\nmicrobatches 2\nrank 0: F0 F1 B0 B1\n"
@@ -100,3 +102,24 @@ def test_many_stages_and_microbatches_keep_their_keys_apart(make_timeline):
     assert not moved & set(
         np.flatnonzero(~last & (gpipe.schedule.kind == 0) & (gpipe.schedule.microbatch < 1)).tolist()
     )
+
+
+def test_one_that_has_ended_before_the_window_has_empty_lanes(make_timeline, read_nodes):
+    short, long = make_timeline("zb_h1", p=4, m=8), make_timeline("1f1b", p=4, m=8)
+    one, other = find_scenes([Ran(short), Ran(long)], View(start=28.0))
+    assert (one.start, one.end, len(one.shown)) == (28.0, 33.0, 0)
+    assert heading(one)[-1] == "ended at 27, before 28 to 33"
+    assert heading(other)[-1] == "shown: 28 to 33 of 33"
+    nodes = read_nodes(draw_picture([one, other]).source)
+    assert {f"{prefix}lane {rank}" for prefix in ("", "panel 1 ") for rank in range(4)} <= set(nodes)
+    assert not [name for name in nodes if "#" in name and not name.startswith("panel 1 ")]
+    assert scenes_text([one, other]).plain.count("rank 3 ") == 2
+    with pytest.raises(DrawError, match=r"nothing to draw from 40 to 33; choose a window within 0 to 33"):
+        find_scenes([Ran(short), Ran(long)], View(start=40.0))
+
+
+@pytest.mark.parametrize("ending", [".svg", ".txt", ".html", ".json"])
+def test_empty_lanes_in_every_format(make_timeline, tmp_path, ending):
+    both = [make_timeline("zb_h1", p=2, m=4), make_timeline("1f1b", p=2, m=4)]
+    draw(both, tmp_path / f"a{ending}", View(start=13.5, memory=True, transfers=True, critical_path=True))
+    assert "H1" in (tmp_path / f"a{ending}").read_text(encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +13,8 @@ from xml.etree import ElementTree
 import pytest
 from drawn import dot_source
 
-from piper_dsl.draw import FORMATS, DrawError, View, draw, timeline_text
+from piper_dsl.draw import FORMATS, DrawError, Ran, View, draw, find_scenes, timeline_text
+from piper_dsl.draw.picture import draw_picture
 from piper_dsl.draw.program import find_program, render
 from piper_dsl.simulate import Costs
 
@@ -182,3 +185,40 @@ def test_every_name_of_the_package_is_there():
     package = sys.modules["piper_dsl.draw"]
     assert all(getattr(package, name) is not None for name in package.__all__)
     assert package.draw is function
+
+
+# --- with a Graphviz of the system -----------------------------------------------------------------
+
+needs_system = pytest.mark.skipif(not shutil.which("neato"), reason="there is no Graphviz on this machine")
+
+
+@needs_system
+@pytest.mark.parametrize("name", ["1f1b", "dualpipe"])
+def test_both_programs_put_all_in_the_same_places(make_timeline, monkeypatch, name):
+    source = draw_picture(find_scenes([Ran(make_timeline(name, p=4, m=8))], EVERYTHING)).source
+    system = _places(render(source, "svg").decode())
+    monkeypatch.setenv("PATH", "")
+    own = _places(render(source, "svg").decode())
+    assert set(system) == set(own)
+    for title, at in own.items():
+        assert system[title] == pytest.approx(at, abs=0.6)
+
+
+def _places(svg: str) -> dict[str, tuple[float, float]]:
+    """Where words begin, or boxes without words, by the titles of the nodes."""
+    nodes = re.findall(r'class="node">\s*<title>(.*?)</title>(.*?)</g>', svg, re.DOTALL)
+    found = {}
+    for title, body in nodes:
+        place = re.search(r'<text[^>]*? x="([-.0-9]+)" y="([-.0-9]+)"|points="([-.0-9]+),([-.0-9]+)', body)
+        found[title] = tuple(float(number) for number in place.groups() if number is not None)
+    return found
+
+
+@needs_system
+def test_pdf(timeline, tmp_path):
+    draw(timeline, tmp_path / "a.pdf", EVERYTHING)
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF-")
+    if shutil.which("pdftotext"):
+        said = subprocess.run(["pdftotext", tmp_path / "a.pdf", "-"], capture_output=True, check=True).stdout.decode()
+        assert "makespan" in said
+        assert "rank 1" in said

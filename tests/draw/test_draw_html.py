@@ -60,6 +60,15 @@ def test_the_data_are_those_of_the_timeline(make_timeline):
         assert data["sites"][site] == {"place": str(span), "line": span.source.line(span.line).strip()}
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e-12, 1e12])
+def test_times_of_any_unit_keep_their_digits(make_timeline, unit):
+    timeline = make_timeline("1f1b", Costs(F=1.25 * unit, B=2.5 * unit, latency=0.1 * unit), p=4, m=8)
+    data = read_data(html_page(scenes(timeline)))
+    assert data["operations"]["start"] == pytest.approx(timeline.start.tolist(), rel=1e-8, abs=0)
+    assert [row[3] for row in data["arrows"]] == pytest.approx(timeline.moves.end.tolist(), rel=1e-8, abs=0)
+    assert data["rows"][0]["times"] == pytest.approx(timeline.memory_curve(0)[0].tolist(), rel=1e-8, abs=0)
+
+
 def test_several_timelines_are_numbered_on(make_timeline):
     one, other = make_timeline("1f1b", p=2, m=2), make_timeline("gpipe", p=2, m=2)
     data = read_data(html_page(scenes(one, other)))
@@ -211,6 +220,19 @@ def test_wheel_and_drag_move_the_window(make_timeline, open_page):
     moved = float(page.locator("#lanes").get_attribute("data-window").split()[0])
     assert moved > start
     assert page.locator("#reasons").inner_text() == ""
+
+
+def test_small_units_and_long_facts(make_timeline, open_page):
+    costs = Costs(F=1.25e-12, B=2.5e-12)
+    page = open_page(html_page(scenes(make_timeline("1f1b", costs, p=4, m=8), make_timeline("zb_h1", costs, p=4, m=8))))
+    page.set_viewport_size({"width": 500, "height": 700})
+    page.focus("#lanes")
+    for key in ("ArrowRight", "ArrowRight", "+", "+"):
+        page.keyboard.press(key)
+    assert "1.25e-12 to 2.5e-12, takes 1.25e-12" in page.locator("#reasons").inner_text()
+    # The facts of the second are cut into lines, above its lanes.
+    assert page.evaluate("document.getElementById('lanes').clientHeight") > 8 * PITCH + 30 + 3 * 15
+    assert "in another order" in page.locator("#legend").inner_text()
 
 
 def test_a_window_is_where_the_page_opens(make_timeline, open_page):

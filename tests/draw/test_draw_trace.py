@@ -16,6 +16,7 @@ from piper_dsl.draw import DrawError, View, draw, find_scene
 from piper_dsl.draw.trace import trace_json
 from piper_dsl.ir.operations import Kind
 from piper_dsl.simulate import Costs, simulate
+from piper_dsl.simulate.measured import measured_timeline
 
 CASES = [
     ("1f1b", {"latency": 0.4}, {"p": 4, "m": 6}),
@@ -134,3 +135,21 @@ def test_a_file(make_timeline, tmp_path):
     assert json.loads((tmp_path / "a.json").read_text())["displayTimeUnit"] == "ms"
     with pytest.raises(DrawError, match="names no format"):
         draw(make_timeline("1f1b", p=2, m=2), tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-6, 1.0, 1e6, 1e15])
+def test_times_of_any_unit_stay_apart_and_within_64_bits(make_timeline, unit):
+    timeline = make_timeline("1f1b", Costs(F=1.0 * unit, B=2.0 * unit), p=4, m=8)
+    slices = read(timeline)["X"]
+    scale = slices[1]["dur"]  # of a forward, which takes 1
+    assert 1 <= scale < 1e16
+    for index, event in enumerate(slices):
+        assert event["ts"] == pytest.approx(timeline.start[index] / unit * scale, rel=1e-3)
+    assert max(event["ts"] + event["dur"] for event in slices) * 1000 < 2**63
+
+
+def test_a_measured_second_is_a_second(make_timeline):
+    predicted = make_timeline("1f1b", Costs(F=0.01, B=0.02), p=2, m=4)
+    measured = measured_timeline(predicted.schedule, predicted.start, predicted.end, predicted.costs)
+    for timelines in ([measured], [predicted, measured]):
+        assert {event["dur"] for event in read(*timelines)["X"]} == {0.0, 10_000.0, 20_000.0}

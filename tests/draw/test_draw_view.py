@@ -205,3 +205,20 @@ def test_the_window_of_another_timeline_is_its_own(make_timeline):
     one, other = make_timeline("1f1b", p=2, m=2), make_timeline("1f1b", p=2, m=4)
     first, second = (find_scene(timeline, View()) for timeline in (one, other))
     assert (first.end, second.end) == (one.makespan, other.makespan)
+
+
+def test_what_bars_cannot_show_is_said(make_timeline):
+    timeline = make_timeline("1f1b", p=16, m=512)
+    assert "left out" not in dot_source(timeline)
+    assert "transfers left out: choose a window" in dot_source(timeline, transfers=True)
+    assert "transfers and the critical path left out" in dot_source(timeline, transfers=True, critical_path=True)
+
+
+def test_arrows_across_other_lanes_are_seen_through(make_timeline):
+    source = dot_source(make_timeline("interleaved_1f1b", p=4, m=4), transfers=True)
+    colours = {line.split('color="')[1].split('"')[0] for line in source.splitlines() if "->" in line}
+    assert colours == {"#55555a", "#55555a70"}
+
+
+def test_peaks_that_are_the_same_are_one_number(make_timeline):
+    assert "peak activations 64 on every rank" in dot_source(make_timeline("zb_v", p=32, m=64))

@@ -113,3 +113,11 @@ def test_nothing_starts_before_what_it_needs_or_while_its_rank_is_busy(drawn) ->
 def test_the_same_every_time(drawn) -> None:
     one, two = _run(*drawn), _run(*drawn)
     assert (one.start.tolist(), one.critical_path, one.bounds) == (two.start.tolist(), two.critical_path, two.bounds)
+
+
+def test_the_limiting_stage_is_found_in_any_unit() -> None:
+    for unit in (1e-12, 1.0, 1e12):
+        schedule = load("1f1b", p=3, m=4)
+        slow = simulate(schedule, Costs(F=[unit, 1.5 * unit, unit], B=2 * unit))
+        assert slow.limiting_stage == 1
+        assert simulate(schedule, Costs(F=unit, B=2 * unit)).limiting_stage is None

@@ -9,22 +9,26 @@ const data = JSON.parse(document.getElementById("timeline").textContent);
 const { operations, rows, panels, theme } = data;
 const element = (id) => document.getElementById(id);
 const lanes = element("lanes"), axis = element("axis"), tip = element("tip"), reasons = element("reasons");
-const MARGIN = 76, HEADING = 44, LANE = 26, GAP = 6, MEMORY = 18, MARK = 2, AXIS = 26;
-const MOST_ARROWS = 2000, MOST_REASONS = 60, LEAST_LABEL = 6.5;
+const MARGIN = 76, RIGHT = 8, TITLE = 30, LINE = 15, LANE = 26, GAP = 6, MEMORY = 18, MARK = 2, AXIS = 26;
+const FACTS = "12px system-ui, sans-serif", MOST_ARROWS = 2000, MOST_REASONS = 60, LEAST_LABEL = 6.5;
 
 const state = { from: data.from, to: data.to, selected: -1, width: 0, transfers: data.transfers, path: data.path,
-  memory: data.memory };
+  memory: data.memory, facts: panels.map(() => []) };
 
 // --- where things are ------------------------------------------------------------------------------------------
 
 const byRow = rows.map(() => []);
 operations.row.forEach((row, i) => { if (!operations.transfer[i]) byRow[row].push(i); });
 
-const x = (time) => MARGIN + (time - state.from) / (state.to - state.from) * (state.width - MARGIN - 8);
-const timeAt = (px) => state.from + (px - MARGIN) / (state.width - MARGIN - 8) * (state.to - state.from);
+const SAME = (data.end - data.start) * 1e-9;  // times nearer to each other than this are one
+const across = () => state.width - MARGIN - RIGHT;
+const x = (time) => MARGIN + (time - state.from) / (state.to - state.from) * across();
+const timeAt = (px) => state.from + (px - MARGIN) / across() * (state.to - state.from);
 const pitch = () => LANE + GAP + (state.memory ? MEMORY : 0);
-const panelOf = (row) => rows[row].panel;
-const top = (row) => row * pitch() + panelOf(row) * HEADING + GAP;
+// The title and the facts of every panel but the first, which has them above the lanes.
+const headings = (last) => panels.slice(1, last + 1)
+  .reduce((sum, _, k) => sum + TITLE + LINE * state.facts[k + 1].length, 0);
+const top = (row) => row * pitch() + headings(rows[row].panel) + GAP;
 const height = () => top(rows.length - 1) + pitch() + GAP;
 const rowAt = (y) => rows.findIndex((_, row) => y >= top(row) && y < top(row) + LANE);
 
@@ -47,7 +51,7 @@ function firstAfter(row, time) {
 
 function visible(row) {
   const own = byRow[row], found = [];
-  for (let at = firstAfter(row, state.from - 1e-9); at < own.length && operations.start[own[at]] <= state.to; at++) {
+  for (let at = firstAfter(row, state.from - SAME); at < own.length && operations.start[own[at]] <= state.to; at++) {
     found.push(own[at]);
   }
   return found;
@@ -78,6 +82,7 @@ function sized(canvas, tall) {
 
 function draw() {
   state.width = Math.max(300, lanes.clientWidth);
+  state.facts = panels.map(({ facts }) => wrapped(facts));
   const brush = sized(lanes, height());
   lanes.dataset.window = `${state.from} ${state.to}`;
   drawGrid(brush);
@@ -94,6 +99,18 @@ function draw() {
   if (state.selected >= 0) outline(brush, chain(state.selected), theme.ink, 2.5);
   brush.restore();
   drawAxis();
+}
+
+// Words in lines that fit between the margins.
+function wrapped(words) {
+  const brush = lanes.getContext("2d"), lines = [];
+  brush.font = FACTS;
+  for (const word of words) {
+    const longer = lines.length ? `${lines.at(-1)} · ${word}` : word;
+    if (lines.length && brush.measureText(longer).width <= across()) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
 }
 
 function ticks() {
@@ -129,12 +146,15 @@ function drawRow(brush, row) {
     brush.font = "bold 13px system-ui, sans-serif";
     brush.textAlign = "left";
     brush.fillStyle = theme.ink;
-    brush.fillText(panels[panel].title, MARGIN, top(row) - 24);
-    brush.font = "12px system-ui, sans-serif";
-    brush.fillText(panels[panel].facts, MARGIN, top(row) - 8);
+    const lines = state.facts[panel], upper = top(row) - LINE * lines.length;
+    brush.fillText(panels[panel].title, MARGIN, upper - 8);
+    brush.font = FACTS;
+    lines.forEach((line, k) => brush.fillText(line, MARGIN, upper + LINE * k + 8));
   }
   brush.fillStyle = theme.lane;
-  brush.fillRect(MARGIN, top(row), state.width - MARGIN - 8, LANE);
+  brush.fillRect(MARGIN, top(row), across(), LANE);
+  brush.strokeStyle = theme.lane_edge;
+  brush.strokeRect(MARGIN + 0.5, top(row) + 0.5, across() - 1, LANE - 1);
   brush.fillStyle = theme.ink;
   brush.textAlign = "right";
   brush.font = "12px system-ui, sans-serif";
@@ -143,7 +163,7 @@ function drawRow(brush, row) {
   if (stages) brush.fillText(stages, MARGIN - 8, top(row) + 23);
   brush.save();
   brush.beginPath();
-  brush.rect(MARGIN, 0, state.width - MARGIN - 8, height());
+  brush.rect(MARGIN, 0, across(), height());
   brush.clip();
   drawBoxes(brush, row);
   if (state.memory) drawMemory(brush, row);
@@ -181,11 +201,15 @@ function drawBoxes(brush, row) {
 function drawMemory(brush, row) {
   const { times, held } = rows[row];
   brush.fillStyle = theme.memory;
+  const floor = top(row) + LANE + MEMORY;
+  brush.beginPath();  // one path, or there would be seams between the steps
   times.forEach((time, k) => {
-    const left = x(time), right = x(k + 1 < times.length ? times[k + 1] : time);
-    const tall = held[k] / data.most * (MEMORY - 3);
-    brush.fillRect(left, top(row) + LANE + MEMORY - tall, right - left, tall);
+    const upper = floor - held[k] / data.most * (MEMORY - 3);
+    brush.lineTo(x(time), k ? floor - held[k - 1] / data.most * (MEMORY - 3) : floor);
+    brush.lineTo(x(time), upper);
   });
+  if (times.length) brush.lineTo(x(times.at(-1)), floor);
+  brush.fill();
 }
 
 function drawTransfers(brush) {
@@ -213,9 +237,9 @@ function arrow(brush, source, target, leaves, arrives) {
 
 function outline(brush, indices, color, width) {
   brush.strokeStyle = color;
-  brush.lineWidth = width;
   for (const i of indices) {
     const { left, right, top: upper, height: tall } = box(i);
+    brush.lineWidth = Math.max(0.5, Math.min(width, (right - left) / 4));
     if (right >= MARGIN && left <= state.width) {
       brush.strokeRect(left + 1, upper + 1, Math.max(right - left - 3, 1), tall - 2);
     }
@@ -303,7 +327,7 @@ function neighbour(step) {
   return own[Math.min(Math.max(at, 0), own.length - 1)];
 }
 
-function across(step) {
+function otherRow(step) {
   if (state.selected < 0) return neighbour(0);
   for (let row = operations.row[state.selected] + step; row >= 0 && row < rows.length; row += step) {
     const own = byRow[row], at = firstAfter(row, operations.start[state.selected]);
@@ -321,7 +345,7 @@ function toggle(what) {
 const KEYS = {
   "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), "0": fit, Escape: () => select(-1),
   ArrowRight: () => select(neighbour(1)), ArrowLeft: () => select(neighbour(-1)),
-  ArrowDown: () => select(across(1)), ArrowUp: () => select(across(-1)),
+  ArrowDown: () => select(otherRow(1)), ArrowUp: () => select(otherRow(-1)),
   Enter: () => { if (state.selected >= 0) select(chain(state.selected)[1] ?? state.selected); },
   t: () => toggle("transfers"), c: () => toggle("path"), m: () => toggle("memory"),
   ShiftArrowRight: () => pan(0.25), ShiftArrowLeft: () => pan(-0.25),
@@ -355,7 +379,7 @@ lanes.addEventListener("pointerleave", () => { tip.hidden = true; });
 lanes.addEventListener("pointermove", (event) => {
   if (dragged) {
     dragged.far ||= Math.abs(event.offsetX - dragged.x) > 4;
-    const moved = (dragged.x - event.offsetX) / (state.width - MARGIN - 8) * (dragged.to - dragged.from);
+    const moved = (dragged.x - event.offsetX) / across() * (dragged.to - dragged.from);
     if (dragged.far) look(dragged.from + moved, dragged.to + moved);
     return;
   }
@@ -382,12 +406,13 @@ window.addEventListener("resize", draw);
 
 const title = document.createElement("h1"), facts = document.createElement("p");
 title.textContent = panels[0].title;
-facts.textContent = panels[0].facts;
+facts.textContent = panels[0].facts.join(" · ");
 element("heading").append(title, facts);
-for (const { fill, said } of data.legend) {
+for (const { fill, edge, said } of data.legend) {
   const swatch = document.createElement("span");
   swatch.className = "swatch";
   swatch.style.background = fill;
+  swatch.style.outline = `2px solid ${edge}`;
   element("legend").append(swatch, said);
 }
 draw();
