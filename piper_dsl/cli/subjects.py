@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..ir.schedule import Schedule
     from ..simulate import Timeline
 
-__all__ = ["Subjects", "find_subjects"]
+__all__ = ["Subjects", "find_subjects", "share_of_model"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Subjects:
         if self.source:
             _require_measured(schedule, self.source, self.measured[self.source], self.costs)
         share = self.share(schedule)
-        return self.costs if share == 1.0 else _share_of_model(self.costs, schedule, share)
+        return self.costs if share == 1.0 else share_of_model(self.costs, schedule, share)
 
 
 def find_subjects(
@@ -81,7 +81,7 @@ def _require_measured(schedule: Schedule, source: str, timeline: Timeline, costs
         raise PipeError(Diagnostic("P003", message, None, f"add {said}, or a profile with --costs"))
 
 
-def _share_of_model(costs: Costs, schedule: Schedule, share: float) -> Costs:
+def share_of_model(costs: Costs, schedule: Schedule, share: float) -> Costs:
     """The costs with every stage that share of what it is; latency stays as it is."""
     table = costs.table(schedule)
     scaled = {kind.name: (table[kind] * share).tolist() for kind in Kind}
