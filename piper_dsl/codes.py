@@ -74,6 +74,7 @@ CODES = MappingProxyType(
         "P714": "there are not enough resources",
         "P715": "a part that is not installed",
         "P716": "the checkpoint cannot be used",
+        "P720": "a backward that cannot be split",
         # Other tools' files
         "P901": "something the other format cannot say",
         # Drawing

@@ -14,6 +14,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
+from .closeness import difference, tolerance
 from .errors import LIST_INSTEAD, refusal
 from .stage_module import StageModule
 from .trace import mode
@@ -21,9 +22,6 @@ from .trace import mode
 __all__ = ["refuse_other_results", "tensors_of"]
 
 Tensors = tuple[torch.Tensor, ...]
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-_COARSE = 5e-2
-"""Largest difference, as a part of the largest value: far above rounding, far below a forgotten term."""
 
 
 def refuse_other_results(model: nn.Module, stages: Sequence[StageModule], example: tuple[Any, ...]) -> None:
@@ -77,30 +75,16 @@ def tensors_of(values: Any) -> Tensors:
 
 
 def _refuse_difference(what: str, wanted: torch.Tensor, found: torch.Tensor | None, training: bool) -> None:
-    difference = _difference(wanted, found)
-    tolerance = _TOLERANCE.get(wanted.dtype, _COARSE)
-    if difference <= tolerance:
+    differs = difference(wanted, found)
+    if differs <= tolerance(wanted.dtype):
         return
     mode_ = "training" if training else "evaluation"
     raise refusal(
-        f"the stages do not compute what the model does: in {mode_} mode {what} differs by {difference:.1e} "
+        f"the stages do not compute what the model does: in {mode_} mode {what} differs by {differs:.1e} "
         "of its largest value",
         "a torch.autograd.Function, a hook, or a Python value that changes from call to call is lost in a traced "
         f"graph: make them plain tensor operations, {LIST_INSTEAD}",
     )
-
-
-def _difference(wanted: torch.Tensor, found: torch.Tensor | None) -> float:
-    """The largest difference, as a part of the largest wanted value; infinite for other shapes."""
-    if found is None:
-        return float(wanted.abs().max() > 0) if wanted.numel() else 0.0
-    if wanted.shape != found.shape or wanted.dtype != found.dtype:
-        return float("inf")
-    if not wanted.numel() or torch.equal(wanted, found):
-        return 0.0
-    wide = torch.complex128 if wanted.is_complex() else torch.float64
-    one, other = wanted.to(wide), found.to(wide)
-    return float((one - other).abs().max() / one.abs().max().clamp_min(torch.finfo(torch.float64).tiny))
 
 
 def _name(model: nn.Module, key: int) -> str:

@@ -8,22 +8,41 @@ from pathlib import Path
 from ..diagnostics import Diagnostic
 from ..ir.operations import Operation
 
-__all__ = ["OperationFailed", "place", "where_raised"]
+__all__ = ["CodedError", "OperationFailed", "place", "where_raised"]
+
+
+class CodedError(Exception):
+    """What an operation finds wrong that has a page of its own, under ``code``; ``help`` says what to do."""
+
+    code = "P710"
+    help: str | None = None
 
 
 class OperationFailed(Exception):
     """An operation raised; ``trace`` are the places of its traceback where it ran, innermost last."""
 
-    def __init__(self, rank: int, operation: Operation, error: str, trace: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        operation: Operation,
+        error: str,
+        trace: tuple[str, ...],
+        code: str = CodedError.code,
+        help: str | None = None,
+    ) -> None:
         self.rank = rank
         self.operation = operation
         self.error = error
         self.trace = trace
-        super().__init__(rank, operation, error, trace)
+        self.code = code
+        self.help = help
+        super().__init__(rank, operation, error, trace, code, help)
 
     @classmethod
     def wrap(cls, rank: int, operation: Operation, error: Exception) -> OperationFailed:
         """The failure of an operation, in values that cross process borders."""
+        if isinstance(error, CodedError):
+            return cls(rank, operation, str(error), (), error.code, error.help)
         return cls(rank, operation, f"{type(error).__name__}: {error}", where_raised(error))
 
     def __str__(self) -> str:
@@ -31,7 +50,7 @@ class OperationFailed(Exception):
 
     def diagnostic(self) -> Diagnostic:
         """The failure as a finding, its traceback as notes."""
-        return Diagnostic("P710", str(self), notes=self.trace)
+        return Diagnostic(self.code, str(self), None, self.help, notes=self.trace)
 
 
 def place(operation: Operation) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.autograd.graph import GradientEdge
 
+from .halves import Halves
+from .halves_check import checked_halves
 from .randomness import seed_generators
 
 __all__ = ["LossFunction", "Stage"]
@@ -22,8 +25,8 @@ class _Held:
 
     inputs: Tensors
     outputs: Tensors = ()
-    gradients: Tensors = ()
     target: Tensors | None = None
+    halves: Halves | None = None
 
 
 class Stage:
@@ -59,6 +62,7 @@ class Stage:
         self._buffers: list[torch.Tensor] = []
         self._modes: list[tuple[nn.Module, bool]] = []
         self._active = trained
+        self._halves: type[Halves] | None = None
         self.parameters = [p for p in module.parameters() if p.requires_grad]
 
     @property
@@ -120,26 +124,28 @@ class Stage:
         return tuple(x.grad if x.grad is not None else torch.zeros_like(x) for x in leaves)
 
     def backward_input(self, microbatch: int, gradients: Tensors | None) -> Tensors:
-        """The input half of the backward; the graph is kept for the weight half."""
+        """The input half of the backward; keeps what the weight half needs.
+
+        Raises SplitDiffers where, at the stage's first microbatch, the halves do not add up to the whole.
+        """
         held = self._held[microbatch]
         roots, seeds = self._roots(held, gradients)
-        held.outputs, held.gradients = roots, seeds
-        leaves = [x for x in held.inputs if x.requires_grad]
-        if not roots or not leaves:
-            return tuple(torch.zeros_like(x) for x in leaves)
-        found = torch.autograd.grad(roots, leaves, seeds, retain_graph=True, allow_unused=True)
+        leaves = tuple(x for x in held.inputs if x.requires_grad)
+        if self._halves is None:
+            self._halves = checked_halves(roots, seeds, leaves, self._named_parameters(), None)
+        held.halves = self._halves(roots, seeds, leaves)
+        found = held.halves.inputs()
+        held.outputs = ()
         return tuple(g if g is not None else torch.zeros_like(x) for g, x in zip(found, leaves, strict=True))
+
+    def _named_parameters(self) -> dict[str, torch.Tensor]:
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     def backward_weight(self, microbatch: int) -> None:
         """The weight half of the backward: accumulates parameter gradients."""
-        held = self._held[microbatch]
-        if not held.outputs or not self.parameters:
-            return
-        found = torch.autograd.grad(held.outputs, self.parameters, held.gradients, allow_unused=True)
-        for parameter, gradient in zip(self.parameters, found, strict=True):
-            if gradient is not None:
-                # Autograd may return one tensor for several parameters: each gets its own.
-                parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)
+        halves, self._held[microbatch].halves = self._held[microbatch].halves, None
+        assert halves is not None
+        halves.weights(_accumulate)
 
     def _roots(self, held: _Held, gradients: Tensors | None) -> tuple[Tensors, Tensors]:
         """The outputs to go back from and the gradient of each; a loss starts with 1."""
@@ -177,6 +183,11 @@ class Stage:
     def free(self, microbatch: int) -> None:
         """Drops what is still held of a microbatch."""
         self._held.pop(microbatch, None)
+
+
+def _accumulate(edges: Sequence[GradientEdge], gradients: Sequence[torch.Tensor]) -> None:
+    if edges:
+        torch.autograd.backward(edges, gradients)
 
 
 def _as_tuple(outputs: object) -> Tensors:
