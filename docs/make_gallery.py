@@ -31,7 +31,7 @@ gallery` writes this page.
 def simulated(name: str) -> piper.Timeline:
     """The timeline of a schedule whose stages are parts of one model."""
     schedule = piper.load(name, SIZES)
-    return piper.simulate(schedule, share_of_model(piper.Costs(), schedule, schedule.ranks / schedule.stages))
+    return piper.simulate(schedule, piper.Costs().scaled(schedule, schedule.ranks / schedule.stages))
 
 
 def row(name: str, timeline: piper.Timeline) -> str:

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import typer
 
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.costs import UNIT, Costs
-from ..ir.operations import Kind
 from ..simulate.timeline_file import TIMELINE_SUFFIX, read_timeline
 from .common import costs_of, fit
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from ..ir.schedule import Schedule
     from ..simulate import Timeline
 
-__all__ = ["Subjects", "find_subjects", "share_of_model"]
+__all__ = ["Subjects", "find_subjects"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Subjects:
         if self.source:
             _require_measured(schedule, self.source, self.measured[self.source], self.costs)
         share = self.share(schedule)
-        return self.costs if share == 1.0 else share_of_model(self.costs, schedule, share)
+        return self.costs if share == 1.0 else self.costs.scaled(schedule, share)
 
 
 def find_subjects(
@@ -79,17 +77,3 @@ def _require_measured(schedule: Schedule, source: str, timeline: Timeline, costs
         message = f"{source} does not say how long {names} take, which {schedule.name} runs"
         said = " ".join(f"--cost {kind.name}=SECONDS" for kind in untold)
         raise PipeError(Diagnostic("P003", message, None, f"add {said}, or a profile with --costs"))
-
-
-def share_of_model(costs: Costs, schedule: Schedule, share: float) -> Costs:
-    """The costs with every stage that share of what it is; latency stays as it is."""
-    table = costs.table(schedule)
-    scaled = {kind.name: (table[kind] * share).tolist() for kind in Kind}
-    for kinds, cost in {**schedule.overlap_costs, **costs.kinds}.items():
-        if len(kinds) > 1:
-            own = np.broadcast_to(np.asarray(cost, dtype=float), schedule.stages)
-            own = np.where(np.isnan(own), sum(table[kind] for kind in kinds), own)
-            scaled["&".join(kind.name for kind in kinds)] = (own * share).tolist()
-    return Costs(
-        latency=costs.latency, overhead=costs.overhead, bandwidth=costs.bandwidth, memory=costs.memory, **scaled
-    )

@@ -82,6 +82,17 @@ class Costs:
         said = {"latency": self.latency, "overhead": self.overhead, "bandwidth": self.bandwidth, "memory": self.memory}
         return Costs(**{**named, **said, **others})
 
+    def scaled(self, schedule: Schedule, factor: float) -> Costs:
+        """What the operations of a schedule take, times a factor; messages and overhead are the same."""
+        table = self.table(schedule)
+        kinds = {kind.name: (table[kind] * factor).tolist() for kind in Kind}
+        for joined, cost in {**schedule.overlap_costs, **self.kinds}.items():
+            if len(joined) > 1:
+                own = np.broadcast_to(np.asarray(cost, dtype=float), schedule.stages)
+                own = np.where(np.isnan(own), sum(table[kind] for kind in joined), own)
+                kinds["&".join(kind.name for kind in joined)] = (own * factor).tolist()
+        return self.changed(**kinds)
+
     def table(self, schedule: Schedule) -> np.ndarray:
         """Durations by kind and stage, without overhead: float64 of shape (len(Kind), stages).
 

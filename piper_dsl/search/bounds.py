@@ -58,7 +58,7 @@ def lower_bound(problem: Problem) -> Bound:
     free = replace(problem, limits=(math.inf,) * problem.template.ranks)
     quick = replace(problem, costs=problem.costs.changed(latency=0.0, bandwidth=math.inf))
     without_memory, without_latency = _over_forms(free).value, _over_forms(quick).value
-    if bound.resource is Resource.STAGE and without_latency < bound.value - _SLACK:
+    if bound.resource is Resource.STAGE and without_latency < bound.value * (1 - _SLACK):
         bound = replace(bound, resource=Resource.LINK)
     return replace(bound, without_memory=without_memory, without_latency=without_latency)
 
@@ -81,7 +81,8 @@ def of_form(problem: Problem, form: Form) -> Bound:
     paths = _Paths(problem, form)
     used = (rank for rank, stages in enumerate(problem.template.placement.owned) if stages)
     found = [bound for rank in used for bound in _RankBounds(problem, paths, rank).all()]
-    return max(found, key=lambda bound: round(bound.value, 9))
+    best = max(bound.value for bound in found)
+    return next(bound for bound in found if bound.value >= best * (1 - _SLACK))
 
 
 class _Paths:
@@ -202,7 +203,7 @@ class _RankBounds:
         fitting = wanted if count is None else min(wanted, count * max(forward))
         value = self._lead + self._first - fitting + self._work + self._tail
         back = f"the first gradient is back on rank {self._rank} after {self._first:g}"
-        if fitting < wanted - _SLACK:
+        if fitting < wanted * (1 - _SLACK):
             why = f"{back}, and until then it has memory for {count} forwards"
             return self._bound(value, Resource.MEMORY, why)
         why = f"{back}, and it has {self._work:g} of work"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from math import floor, log10
 
 import numpy as np
 
@@ -27,6 +28,11 @@ BACKWARDS = {"any": (_SPLIT, _WHOLE), "split": (_SPLIT,), "whole": (_WHOLE,)}
 
 _ENDS = (Kind.REDUCE_GRAD, Kind.OPT)
 """What may stand at the end of every rank, in this order."""
+
+_SMALL, _LARGE = 1e-3, 1e3
+"""The longest time of a problem whose times may be compared to nine places behind the point as they are."""
+_LEAST = -90
+"""The power of ten of the smallest unit: costs of kinds that play no part must not become infinite in it."""
 
 
 def slack_of(limit: float) -> float:
@@ -89,6 +95,22 @@ class Problem:
         """How long what ends a rank takes."""
         rows = (self.cost_table[list(self.ends)][:, list(stages)] for stages in self.template.placement.owned)
         return tuple(float(row.sum()) for row in rows)
+
+    @cached_property
+    def unit(self) -> float:
+        """A power of ten near the longest of all times, or 1 where that is neither very small nor very large."""
+        kinds = sorted({*self.ends, *(kind for form in self.forms for kind in form)})
+        longest = max(float(self.cost_table[kinds].max()), *self.transfer)
+        return 1.0 if _SMALL <= longest <= _LARGE or not longest else 10.0 ** max(_LEAST, floor(log10(longest)))
+
+    def in_unit(self, unit: float) -> Problem:
+        """The same problem with all times in another unit."""
+        costs = self.costs.scaled(self.template, 1 / unit).changed(
+            latency=self.costs.latency / unit,
+            overhead=self.costs.overhead / unit,
+            bandwidth=self.costs.bandwidth * unit,
+        )
+        return self if unit == 1.0 else replace(self, costs=costs)
 
     def jobs(self, form: Form) -> Jobs:
         """The operations of one form of the backward."""

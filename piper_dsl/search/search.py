@@ -82,14 +82,17 @@ def search(
 
 
 class _Search:
-    def __init__(self, problem: Problem, seed: int, clock: Clock, watch: Watch) -> None:
-        self._problem = problem
+    """Searches in a unit of time in which sums can be compared; what is given and handed back is as it was asked."""
+
+    def __init__(self, given: Problem, seed: int, clock: Clock, watch: Watch) -> None:
+        self._given = given
+        self._problem = problem = given.in_unit(given.unit)
         self._seed = seed
         self._random = Random(seed)
         self._clock = clock
         self._watch = watch
-        self._known = tuple(known for known in known_schedules(problem) if self._takes(known))
-        self._bound = lower_bound(problem)
+        self._known = tuple(known for known in known_schedules(given) if self._takes(known))
+        self._bound = lower_bound(given)
         self._bounds = {form: of_form(problem, form).value for form in problem.forms}
         self._finalists: list[Candidate] = []
 
@@ -193,20 +196,18 @@ class _Search:
         others = [one for one in self._finalists if one.times.rating != candidate.times.rating]
         self._finalists = sorted([*others, candidate], key=lambda one: one.times.rating)[:_FINALISTS]
         if better:
-            self._watch(Progress(self._clock.seconds, candidate.origin, candidate.times.value))
+            self._watch(Progress(self._clock.seconds, candidate.origin, candidate.times.value * self._given.unit))
 
     def _found(self, stopped: str) -> Found:
         seconds = self._clock.seconds
-        buffered = self._problem.transport == "buffered"
-        schedules = [
-            (as_schedule(self._problem, one), one.origin) for one in self._finalists[: 1 if buffered else None]
-        ]
-        choices = [(timeline_of(schedule, self._problem), origin) for schedule, origin in schedules]
+        given, buffered = self._given, self._given.transport == "buffered"
+        schedules = [(as_schedule(given, one), one.origin) for one in self._finalists[: 1 if buffered else None]]
+        choices = [(timeline_of(schedule, given), origin) for schedule, origin in schedules]
         choices += [(known.timeline, known.name) for known in self._known if known.fits]
-        timeline, origin = min(choices, key=lambda choice: measured(choice[0], self._problem.measure))
-        value = measured(timeline, self._problem.measure)
+        timeline, origin = min(choices, key=lambda choice: measured(choice[0], given.measure))
+        value = measured(timeline, given.measure)
         return Found(
-            self._problem,
+            given,
             timeline.schedule,
             timeline,
             value,
@@ -225,10 +226,10 @@ class _Search:
 
     def _proven_bound(self, timeline: Timeline) -> Bound:
         """The best bound for what was found: of one form, or of a mixture that beats all orders of one form."""
-        proven = min(self._bounds.values())
-        if measured(timeline, self._problem.measure) < proven - _SLACK:
-            return bound_of_operations(timeline, self._problem.measure)
-        if proven <= self._bound.value + _SLACK:
+        proven = min(self._bounds.values()) * self._given.unit
+        if measured(timeline, self._given.measure) < proven * (1 - _SLACK):
+            return bound_of_operations(timeline, self._given.measure)
+        if proven <= self._bound.value * (1 + _SLACK):
             return self._bound
         return replace(
             self._bound, value=proven, why=f"{self._bound.why}; the exact solver excludes all that is shorter"

@@ -8,7 +8,7 @@ from search_cases import HALF, assert_sound, every_schedule
 import piper_dsl as piper
 from piper_dsl.interop.pipe_text import to_pipe
 from piper_dsl.ir.operations import PER_MICROBATCH
-from piper_dsl.search import Resource, search
+from piper_dsl.search import Found, Resource, search
 from piper_dsl.search.bounds import lower_bound
 from piper_dsl.search.problem import pose
 from piper_dsl.testing import Compute, Recv, Send, Transfer, interpret
@@ -123,3 +123,22 @@ def test_the_answer_is_a_file_that_says_the_same() -> None:
     assert "# Memory limit by rank, in activations: 3 2 2; peaks " in text
     assert f"# Makespan {found.value:g}; no order is shorter" in text
     assert text.endswith(to_pipe(found.schedule))
+
+
+@pytest.mark.parametrize("unit", [1e-12, 3e-7, 1e9])
+@pytest.mark.parametrize("measure", ["makespan", "span"])
+def test_the_unit_of_time_changes_nothing(unit: float, measure: str) -> None:
+    schedule = piper.load("zb_h1", p=3, m=5)
+
+    def searched(unit: float) -> Found:
+        costs = piper.Costs(F=5 * unit, I=6 * unit, W=4 * unit, latency=0.5 * unit, overhead=0.25 * unit)
+        return search(schedule, costs, memory_limit=3, measure=measure)
+
+    one, other = searched(1.0), searched(unit)
+    assert other.value == pytest.approx(one.value * unit, rel=1e-9, abs=0)
+    assert other.bound.value == pytest.approx(one.bound.value * unit, rel=1e-9, abs=0)
+    assert other.bound.resource == one.bound.resource
+    assert other.proven == one.proven
+    assert f"{other.value:g}; " in other.to_pipe()
+    for known in other.known:
+        assert known.timeline.makespan > unit
