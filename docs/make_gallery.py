@@ -11,7 +11,6 @@ from pathlib import Path
 
 import piper_dsl as piper
 from piper_dsl.cli.list import summary
-from piper_dsl.cli.subjects import share_of_model
 from piper_dsl.draw import View
 from piper_dsl.library import read_source
 
