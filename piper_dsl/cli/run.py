@@ -27,6 +27,28 @@ class RunTarget(str, Enum):
     RAY_PROGRAM = "ray-program"
 
 
+class LossReduction(str, Enum):
+    """What a loss is over samples."""
+
+    MEAN = "mean"
+    SUM = "sum"
+
+
+class AutocastType(str, Enum):
+    """What torch.autocast computes in."""
+
+    BFLOAT16 = "bfloat16"
+
+
+class RunTransport(str, Enum):
+    """How tensors go between ranks."""
+
+    AUTO = "auto"
+    ACCELERATOR = "accelerator"
+    SHARED_MEMORY = "shared-memory"
+    GLOO = "gloo"
+
+
 Model = Annotated[
     str,
     typer.Option(
@@ -44,7 +66,7 @@ Split = Annotated[
 Data = Annotated[
     str, typer.Option("--data", metavar="MODULE:FUNCTION", help="Makes batches: an iterable of (inputs, targets).")
 ]
-Loss = Annotated[str, typer.Option("--loss", metavar="MODULE:FUNCTION", help="The mean loss of (outputs, targets).")]
+Loss = Annotated[str, typer.Option("--loss", metavar="MODULE:FUNCTION", help="The loss of (outputs, targets).")]
 Steps = Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps.")]
 Target = Annotated[RunTarget, typer.Option("--target", help="What runs the schedule.")]
 Address = Annotated[
@@ -55,11 +77,44 @@ Replicas = Annotated[
     int, typer.Option("--replicas", min=1, metavar="D", help="Pipelines side by side, each with a part of the batch.")
 ]
 BatchSize = Annotated[int, typer.Option("--batch", min=1, help="Samples per step, over all microbatches and replicas.")]
-LearningRate = Annotated[float, typer.Option("--lr", min=0.0, help="Learning rate of AdamW.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of weights and data.")]
+Optimizer = Annotated[
+    str, typer.Option("--optimizer", metavar="NAME", help="A class of torch.optim, or MODULE:FUNCTION of parameters.")
+]
+LearningRate = Annotated[float, typer.Option("--lr", min=0.0, help="Learning rate of an optimizer of torch.optim.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler", metavar="NAME", help="Of the learning rate: cosine, linear, or MODULE:FUNCTION of an optimizer."
+    ),
+]
+MaxNorm = Annotated[
+    float | None,
+    typer.Option("--max-norm", metavar="X", help="Clip the gradients to this norm, taken over all stages."),
+]
+Accumulate = Annotated[
+    int, typer.Option("--accumulate", min=1, metavar="K", help="Step the optimizers once every K steps.")
+]
+Reduction = Annotated[
+    LossReduction, typer.Option("--reduction", help="Whether --loss is the mean or the sum over samples.")
+]
+Autocast = Annotated[
+    AutocastType | None, typer.Option("--autocast", help="Run forwards and losses under torch.autocast.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of weights, data, and random numbers of stages.")]
 Compare = Annotated[
     bool, typer.Option("--compare", help="Train the same model in one process too and report the difference.")
 ]
+Transport = Annotated[RunTransport, typer.Option("--transport", help="How target ray-dag moves tensors.")]
+Checkpoints = Annotated[
+    str | None, typer.Option("--checkpoints", metavar="FOLDER", help="Where checkpoints are written and taken up.")
+]
+CheckpointEvery = Annotated[
+    int, typer.Option("--checkpoint-every", min=1, metavar="STEPS", help="How often one is written.")
+]
+MaxRestarts = Annotated[
+    int, typer.Option("--max-restarts", min=0, metavar="N", help="Go on from a checkpoint where a rank died.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", min=0.1, help="Seconds a step may take (default: from past steps).")
 ]
@@ -85,10 +140,21 @@ def run(
     address: Address = None,
     replicas: Replicas = 1,
     batch: BatchSize = 16,
+    optimizer: Optimizer = "AdamW",
     learning_rate: LearningRate = 3e-3,
+    scheduler: Scheduler = None,
+    max_norm: MaxNorm = None,
+    accumulate: Accumulate = 1,
+    reduction: Reduction = LossReduction.MEAN,
+    autocast: Autocast = None,
     seed: Seed = 0,
     compare: Compare = False,
+    transport: Transport = RunTransport.AUTO,
     timeout: Timeout = None,
+    checkpoints: Checkpoints = None,
+    checkpoint_every: CheckpointEvery = 100,
+    max_restarts: MaxRestarts = 0,
+    resume: Resume = False,
     profile: Profile = None,
     timeline: TimelineFile = None,
     param: Parameters = None,
@@ -102,9 +168,12 @@ def run(
     Example: piper-dsl run 1f1b -p p=2 -p m=4 --steps 30 --model mine:stages --data mine:batches --loss mine:loss
     """
     _require_suffix(timeline)
+    if resume and checkpoints is None:
+        raise typer.BadParameter("--resume takes up a checkpoint of the folder that --checkpoints names")
     with errors():
         schedule = checked(file, param, max_ops)
         _require_extra(target)
+        from .recipe import Recipe
         from .training import Job, train
 
         # Modules of the current folder are found, here and by the actors.
@@ -121,10 +190,23 @@ def run(
                 address=address,
                 replicas=replicas,
                 batch=batch,
-                learning_rate=learning_rate,
-                seed=seed,
+                recipe=Recipe(
+                    optimizer=optimizer,
+                    learning_rate=learning_rate,
+                    scheduler=scheduler,
+                    max_norm=max_norm,
+                    accumulate=accumulate,
+                    reduction=reduction.value,
+                    seed=seed,
+                    autocast=None if autocast is None else autocast.value,
+                ),
                 compare=compare,
+                transport=transport.value,
                 timeout=timeout,
+                checkpoints=checkpoints,
+                checkpoint_every=checkpoint_every,
+                max_restarts=max_restarts,
+                resume=resume,
                 profile=profile,
                 timeline=timeline,
                 format=format,

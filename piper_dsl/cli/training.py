@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,13 +18,14 @@ from torch import nn
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.schedule import Schedule
 from ..models.split import SPLITS, split_model
-from ..runtime.failure import where_raised
 from ..runtime.measure import StepReport, measured_costs
 from ..runtime.pipeline import Pipeline
 from ..runtime.profile import profile_text
 from ..runtime.whole import WholeModel
 from ..simulate import Timeline, simulate, timeline_json
 from .common import Format, console, print_json, write_text
+from .named import made, named, users_fault
+from .recipe import Recipe
 
 __all__ = ["Job", "train"]
 
@@ -49,10 +48,14 @@ class Job:
     address: str | None
     replicas: int
     batch: int
-    learning_rate: float
-    seed: int
+    recipe: Recipe
     compare: bool
+    transport: str
     timeout: float | None
+    checkpoints: str | None
+    checkpoint_every: int
+    max_restarts: int
+    resume: bool
     profile: str | None
     timeline: str | None
     format: Format
@@ -70,11 +73,11 @@ class _Result:
 
 def train(job: Job) -> None:
     """Trains and reports. Raises PipeError where something the user named does not work."""
-    torch.manual_seed(job.seed)
-    model = _made(job.model, "--model", job.schedule.stages)
+    torch.manual_seed(job.recipe.seed)
+    model = made(job.model, "--model", job.schedule.stages)
     _refuse_wrong_model(job, model)
-    loss_fn = _named(job.loss, "--loss")
-    batches = _first(_made(job.data, "--data", job.batch), job)
+    loss_fn = named(job.loss, "--loss")
+    batches = _first(made(job.data, "--data", job.batch), job)
     stages = model if job.split is None else _cut(job, model, batches[0][0])
     with _progress() as progress:
         with _cluster(job.address):
@@ -92,32 +95,6 @@ def train(job: Job) -> None:
 
 
 # --- making what is named ----------------------------------------------------------------------
-
-
-def _named(name: str, option: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ModuleNotFoundError, AttributeError, ValueError) as error:
-        help_ = "write module:function; modules are found from the current folder and the installed packages"
-        raise PipeError(Diagnostic("P701", f"{option} {name}: {error}", None, help_)) from error
-    except Exception as error:
-        raise _users_fault(f"{option} {name} does not import:", error) from error
-    if not callable(found):
-        raise PipeError(Diagnostic("P701", f"{option} {name} is not a function"))
-    result: Callable[..., Any] = found
-    return result
-
-
-def _made(name: str, option: str, number: int) -> Any:
-    """What a factory returns; it is given the number if it takes one."""
-    factory = _named(name, option)
-    parameters = inspect.signature(factory).parameters.values()
-    takes_one = any(p.default is p.empty or p.annotation in (int, "int") for p in parameters)
-    try:
-        return factory(number) if takes_one else factory()
-    except Exception as error:
-        raise _users_fault(f"{option} {name} raised", error) from error
 
 
 def _refuse_wrong_model(job: Job, model: Any) -> None:
@@ -141,11 +118,6 @@ def _cut(job: Job, model: nn.Module, inputs: Any) -> list[nn.Module]:
     return split_model(model, example, split, stages=job.schedule.stages)
 
 
-def _users_fault(what: str, error: Exception) -> PipeError:
-    """An error of code that the user named, with the places it came through."""
-    return PipeError(Diagnostic("P701", f"{what} {type(error).__name__}: {error}", notes=where_raised(error)))
-
-
 def _first(batches: Any, job: Job) -> list[Any]:
     """As many batches as there are steps; fewer where the data ends."""
     if not isinstance(batches, Iterable):
@@ -158,17 +130,13 @@ def _first(batches: Any, job: Job) -> list[Any]:
     try:
         found = [batch for _, batch in zip(range(job.steps), batches, strict=False)]
     except Exception as error:
-        raise _users_fault(f"--data {job.data} raised", error) from error
+        raise users_fault(f"--data {job.data} raised", error) from error
     if not found:
         raise PipeError(Diagnostic("P703", f"--data {job.data} has no batch"))
     for number, batch in enumerate(found):
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise PipeError(Diagnostic("P703", f"--data {job.data}: batch {number} is not a pair (inputs, targets)"))
     return found
-
-
-def _optimizer(learning_rate: float) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
-    return lambda parameters: torch.optim.AdamW(parameters, learning_rate)
 
 
 # --- training ----------------------------------------------------------------------------------
@@ -198,12 +166,19 @@ def _pipeline(
         stages,
         job.schedule,
         loss_fn=loss_fn,
-        optimizer=_optimizer(job.learning_rate),
+        optimizer=job.recipe.make_optimizer(),
+        **vars(job.recipe.settings(job.steps)),
         replicas=job.replicas,
+        checkpoints=job.checkpoints,
+        checkpoint_every=job.checkpoint_every,
+        max_restarts=job.max_restarts,
         target=job.target,
+        transport=job.transport,
         timeout=job.timeout,
     ) as pipeline:
-        for inputs, targets in batches:
+        done = _taken_up(job, pipeline, len(batches))
+        progress.update(bar, advance=done)
+        for inputs, targets in batches[done:]:
             losses.append(pipeline.step(inputs, targets))
             assert pipeline.last is not None
             reports.append(pipeline.last)
@@ -212,13 +187,22 @@ def _pipeline(
     return pipeline.target, losses, reports
 
 
+def _taken_up(job: Job, pipeline: Pipeline, batches: int) -> int:
+    """How many of the batches are done in the checkpoint that is taken up, if one is."""
+    done = pipeline.resume() if job.resume else 0
+    if done >= batches:
+        message = f"the checkpoint in {job.checkpoints} has {done} steps, and there are batches for {batches}"
+        raise PipeError(Diagnostic("P703", message, None, "--steps counts from the first; give a larger number"))
+    return done
+
+
 def _whole(
     job: Job, stages: Sequence[nn.Module], loss_fn: Callable[..., Any], batches: list[Any], progress: Progress
 ) -> list[float]:
     if not job.compare:
         return []
     bar = progress.add_task("one process", total=len(batches))
-    model = WholeModel(stages, loss_fn, _optimizer(job.learning_rate))
+    model = WholeModel(stages, loss_fn, job.recipe.make_optimizer(), job.recipe.settings(job.steps))
     losses = []
     for inputs, targets in batches:
         losses.append(model.step(inputs, targets))
@@ -260,7 +244,8 @@ def _times(reports: list[StepReport]) -> _Times | None:
 
 
 def _difference(result: _Result) -> float:
-    return max(abs(ours - whole) for ours, whole in zip(result.losses, result.whole, strict=True))
+    # The losses of steps before a checkpoint that was taken up are not known.
+    return max(abs(ours - whole) for ours, whole in zip(result.losses[::-1], result.whole[::-1], strict=False))
 
 
 def _document(job: Job, result: _Result) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..diagnostics import Diagnostic
 from ..ir.operations import Operation
 
-__all__ = ["CodedError", "OperationFailed", "place", "where_raised"]
+__all__ = ["CodedError", "OperationFailed", "no_start", "place", "where_raised"]
 
 
 class CodedError(Exception):
@@ -51,6 +51,11 @@ class OperationFailed(Exception):
     def diagnostic(self) -> Diagnostic:
         """The failure as a finding, its traceback as notes."""
         return Diagnostic(self.code, str(self), None, self.help, notes=self.trace)
+
+
+def no_start(rank: int, error: str, trace: tuple[str, ...]) -> Diagnostic:
+    """A rank that could not be made, as a finding: its model or optimizer raised."""
+    return Diagnostic("P701", f"rank {rank} could not start: {error}", notes=trace)
 
 
 def place(operation: Operation) -> str:

@@ -12,7 +12,7 @@ from ..diagnostics import Diagnostic
 from ..ir.operations import BACKWARD, Kind
 from ..ir.schedule import Schedule
 from .optimizer import OptimizerFactory
-from .settings import REDUCTIONS, Settings
+from .settings import AUTOCASTS, REDUCTIONS, Settings
 from .stage import LossFunction
 
 __all__ = ["TARGETS", "TRANSPORTS", "misfits", "unknown", "unsaved"]
@@ -74,6 +74,9 @@ def unknown(
     if settings.reduction not in REDUCTIONS:
         message = f"there is no reduction `{settings.reduction}`"
         yield Diagnostic("P702", message, None, f"one of {', '.join(REDUCTIONS)}")
+    if settings.autocast not in AUTOCASTS:
+        message = f"autocast to {settings.autocast} would need what a pipeline does not do: scaled losses, or more"
+        yield Diagnostic("P702", message, None, "use torch.bfloat16, or None")
     if replicas < 1:
         message = f"a model cannot be trained by {replicas} replicas"
         yield Diagnostic("P702", message, None, "give a number of at least 1")

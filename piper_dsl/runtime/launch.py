@@ -73,6 +73,7 @@ def rank_specs(
             max_norm=settings.max_norm,
             scale=settings.scale(schedule.microbatches),
             seed=settings.seed,
+            autocast=settings.autocast,
             shared=shared[rank],
         )
         for rank in range(schedule.ranks)

@@ -55,6 +55,9 @@ class Pipeline:
     every k-th step, with the gradients of k batches together. Random numbers of a stage (dropout) follow from
     ``seed``, the step, the stage and the microbatch alone, so they are the same under every schedule and target.
 
+    ``autocast=torch.bfloat16`` runs forwards and losses under torch.autocast: what it can compute in that data type
+    is, and goes so between ranks; parameters, gradients and optimizers stay as they are.
+
     ``target`` is ``local``, ``ray-program``, ``ray-dag`` or ``auto``, which takes ray-program where every
     rank can have a GPU or a core of its own, else local.
 
@@ -85,6 +88,7 @@ class Pipeline:
         accumulate: int = 1,
         reduction: str = "mean",
         seed: int = 0,
+        autocast: torch.dtype | None = None,
         replicas: int = 1,
         checkpoints: str | Path | None = None,
         checkpoint_every: int = 100,
@@ -94,7 +98,7 @@ class Pipeline:
         transport: str = "auto",
     ) -> None:
         stages = as_stages(stages, split, example_inputs, schedule.stages)
-        settings = Settings(reduction, accumulate, max_norm, scheduler, seed)
+        settings = Settings(reduction, accumulate, max_norm, scheduler, seed, autocast)
         findings = [
             *misfits(stages, schedule, loss_fn, optimizer, settings),
             *unknown(target, transport, timeout, replicas, settings),

@@ -20,6 +20,7 @@ from .arity import refuse_wrong_count
 from .failure import OperationFailed
 from .mail import Mail
 from .message import Message
+from .precision import Precision
 from .report import RankReport, StepLog
 from .spec import Batch, RankSpec
 from .stage import Stage
@@ -53,6 +54,7 @@ class Rank:
             scale=spec.scale,
             number=stage,
             seed=spec.seed,
+            precision=Precision(spec.device, spec.autocast),
             trained=spec.trained,
             recomputed=frozenset(i for s, i in spec.recomputed if s == stage),
         )

@@ -29,7 +29,8 @@ class RankSpec:
     ``modules`` maps the rank's stages to their modules; ``recomputed`` are the (stage, microbatch) that
     have an R. ``steps`` tells whether the schedule steps optimizers, on whatever rank. ``scale`` multiplies
     every loss. Gradients are clipped to ``max_norm``, the norm over all ranks. ``seed`` is that of the stages'
-    random numbers; ``shared`` are parameters that other ranks hold too; ``device`` is where the rank computes.
+    random numbers; ``autocast`` the data type that their forwards compute in where they can; ``shared`` are
+    parameters that other ranks hold too; ``device`` is where the rank computes.
     """
 
     rank: int
@@ -45,6 +46,7 @@ class RankSpec:
     max_norm: float | None = None
     scale: float = 1.0
     seed: int = 0
+    autocast: torch.dtype | None = None
     shared: Sequence[SharedGroup] = ()
     device: str = "cpu"
 

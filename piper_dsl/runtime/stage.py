@@ -11,6 +11,7 @@ from torch.autograd.graph import GradientEdge
 
 from .halves import Halves
 from .halves_check import checked_halves
+from .precision import Precision
 from .randomness import seed_generators
 
 __all__ = ["LossFunction", "Stage"]
@@ -35,7 +36,7 @@ class Stage:
     ``scale`` multiplies the loss of every microbatch, so that accumulated gradients are those of the
     mean over the whole batch. A stage that is not ``trained`` runs without autograd. Of the ``recomputed``
     microbatches it keeps only the inputs until R. Random numbers follow from ``seed``, the step, the stage's
-    ``number`` and the microbatch.
+    ``number`` and the microbatch. Forwards and losses compute in ``precision``.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Stage:
         number: int = 0,
         loss_fn: LossFunction | None = None,
         seed: int = 0,
+        precision: Precision = Precision(),  # noqa: B008
         scale: float = 1.0,
         trained: bool = True,
         recomputed: Container[int] = (),
@@ -53,6 +55,7 @@ class Stage:
         self.losses: dict[int, torch.Tensor] = {}
         self._number = number
         self._seed = seed
+        self._precision = precision
         self._step = 0
         self._loss_fn = loss_fn
         self._scale = scale
@@ -100,10 +103,11 @@ class Stage:
         if microbatch in self._recomputed:
             # A module may change its input in place; the forward to come again wants it as it was.
             inputs = tuple(x if x.requires_grad else x.clone() for x in inputs)
-        outputs = _as_tuple(self.module(*inputs))
-        if self._loss_fn is None:
-            return outputs
-        loss = self._loss_fn(*outputs, *(held.target or ()))
+        with self._precision.forward():
+            outputs = _as_tuple(self.module(*inputs))
+            if self._loss_fn is None:
+                return outputs
+            loss = self._loss_fn(*outputs, *(held.target or ()))
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise TypeError(f"the loss must be one number in a tensor, not {_described(loss)}")
         if torch.is_grad_enabled() and not loss.requires_grad and any(x.requires_grad for x in self._trainable(held)):
@@ -132,7 +136,7 @@ class Stage:
         roots, seeds = self._roots(held, gradients)
         leaves = tuple(x for x in held.inputs if x.requires_grad)
         if self._halves is None:
-            self._halves = checked_halves(roots, seeds, leaves, self._named_parameters(), None)
+            self._halves = checked_halves(roots, seeds, leaves, self._named_parameters(), self._precision.autocast)
         held.halves = self._halves(roots, seeds, leaves)
         found = held.halves.inputs()
         held.outputs = ()

@@ -13,6 +13,7 @@ import ray
 from ray.exceptions import RayError
 
 from ..diagnostics import Diagnostic, PipeError
+from ..runtime.failure import no_start
 from ..runtime.spec import RankSpec
 
 __all__ = ["Crew", "last_line"]
@@ -41,8 +42,7 @@ class Crew:
         self.pids = [pid for pid, _ in answers]
         for rank, (_, failure) in enumerate(answers):
             if failure is not None:
-                message, places = failure
-                raise PipeError(Diagnostic("P701", f"rank {rank} could not start: {message}", notes=places))
+                raise PipeError(no_start(rank, *failure))
 
     def ask(self, method: str, *arguments: Any, timeout: float | None = None) -> list[Any]:
         """What a method returns on every rank. Copies: what Ray hands out cannot be written to."""

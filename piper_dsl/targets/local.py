@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from ..diagnostics import PipeError
 from ..ir.operations import Kind
 from ..lower.program import FORWARDS, Code, Instruction, Program
 from ..runtime.checkpoint import read_rank, write_rank
-from ..runtime.failure import OperationFailed
+from ..runtime.failure import OperationFailed, no_start, where_raised
 from ..runtime.message import Message
 from ..runtime.rank import Rank
 from ..runtime.report import RankReport
@@ -33,7 +34,7 @@ class LocalTarget:
     def __init__(self, program: Program, specs: Sequence[RankSpec]) -> None:
         self._program = list(program.in_order())
         self._forwards = [step for step in self._program if step[1].code in FORWARDS]
-        self._ranks = [Rank(spec) for spec in specs]
+        self._ranks = [_started(spec) for spec in specs]
 
     def step(self, batches: Sequence[Batch]) -> list[RankReport]:
         """Executes the program once; the report of every rank.
@@ -121,3 +122,11 @@ class LocalTarget:
     def close(self) -> None:
         """Drops the ranks."""
         self._ranks.clear()
+
+
+def _started(spec: RankSpec) -> Rank:
+    """The rank. Raises PipeError (P701) where the user's code keeps it from being made."""
+    try:
+        return Rank(spec)
+    except Exception as error:
+        raise PipeError(no_start(spec.rank, f"{type(error).__name__}: {error}", where_raised(error))) from error

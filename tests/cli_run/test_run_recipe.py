@@ -1,0 +1,184 @@
+"""piper-dsl run: what steps the optimizers, in which precision, and from which checkpoint; as one process does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import Result
+from torch import nn
+
+Invoke = Callable[..., Result]
+
+MINE = """
+import torch
+from torch import nn
+
+
+def stages(count):
+    return [nn.Linear(5, 5) for _ in range(count)]
+
+
+def batches(size):
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(6):
+        yield torch.randn(2, size, 5, generator=generator).unbind()
+
+
+def loss(found, wanted):
+    return nn.functional.mse_loss(found, wanted)
+
+
+def total(found, wanted):
+    return nn.functional.mse_loss(found, wanted, reduction="sum")
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def halving(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+
+def broken(parameters):
+    raise LookupError("no such rate")
+"""
+RUN = ("run", "1f1b", "-p", "p=2", "-p", "m=4", "--target", "local", "--model", "mine:stages", "--data", "mine:batches")
+LOSS = ("--loss", "mine:loss")
+JSON = ("--batch", "8", "--format", "json")
+
+
+def _run(invoke: Invoke, folder: Path, *options: str) -> dict[str, Any]:
+    (folder / "mine.py").write_text(MINE)
+    result = invoke(*RUN, *(() if "--loss" in options else LOSS), *JSON, *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+Update = Callable[[nn.Module, torch.optim.Optimizer, int], None]
+
+
+def _reference(make: Callable[..., torch.optim.Optimizer], update: Update, loss: str = "loss") -> list[float]:
+    """The losses of six steps of one process; ``update`` is what follows the backward of a step."""
+    names: dict[str, Callable[..., Any]] = {}
+    exec(MINE, names)
+    torch.manual_seed(0)
+    model = nn.Sequential(*names["stages"](2))
+    optimizer = make(model.parameters())
+    losses = []
+    for step, (x, y) in enumerate(names["batches"](8)):
+        found = names[loss](model(x), y)
+        found.backward()
+        update(model, optimizer, step)
+        losses.append(found.item())
+    return losses
+
+
+def _plain(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def _clipped(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    _plain(model, optimizer, step)
+
+
+def _every_second(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    if step % 2:
+        for parameter in model.parameters():
+            parameter.grad /= 2
+        _plain(model, optimizer, step)
+
+
+def _decaying(rate: Callable[[int], float]) -> Update:
+    def update(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step)
+        _plain(model, optimizer, step)
+
+    return update
+
+
+def _sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05)
+
+
+def _momentum(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+SGD = ("--optimizer", "SGD", "--lr", "0.05")
+RECIPES: dict[str, tuple[tuple[str, ...], list[float]]] = {
+    "a class of torch": (SGD, _reference(_sgd, _plain)),
+    "a function": (("--optimizer", "mine:momentum"), _reference(_momentum, _plain)),
+    "clipping": ((*SGD, "--max-norm", "0.1"), _reference(_sgd, _clipped)),
+    "accumulation": ((*SGD, "--accumulate", "2"), _reference(_sgd, _every_second)),
+    "linear": (
+        (*SGD, "--scheduler", "linear", "--steps", "6"),
+        _reference(_sgd, _decaying(lambda step: 0.05 * (1 - step / 6))),
+    ),
+    "a scheduler": (
+        (*SGD, "--scheduler", "mine:halving"),
+        _reference(_sgd, _decaying(lambda step: 0.05 * 0.5 ** (step // 2))),
+    ),
+    "a sum": (
+        (*SGD[:2], "--lr", "0.001", "--loss", "mine:total", "--reduction", "sum"),
+        _reference(lambda parameters: torch.optim.SGD(parameters, lr=0.001), _plain, "total"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "wanted"), RECIPES.values(), ids=RECIPES)
+def test_options_train_as_torch_does(
+    invoke: Invoke, folder: Path, options: tuple[str, ...], wanted: list[float]
+) -> None:
+    document = _run(invoke, folder, *options, "--compare")
+    assert document["losses"] == pytest.approx(wanted, rel=1e-4)
+    assert document["largest_difference"] < 1e-4 * max(wanted)
+
+
+def test_autocast_computes_with_less_precision(invoke: Invoke, folder: Path) -> None:
+    single = _run(invoke, folder, *SGD)["losses"]
+    document = _run(invoke, folder, *SGD, "--autocast", "bfloat16", "--compare")
+    assert document["losses"] != pytest.approx(single, rel=1e-6)
+    assert document["losses"] == pytest.approx(single, rel=3e-2)
+    assert document["largest_difference"] < 3e-2
+
+
+def test_a_run_goes_on_from_its_checkpoint(invoke: Invoke, folder: Path) -> None:
+    options = ("--optimizer", "mine:momentum", "--checkpoints", "saved", "--checkpoint-every", "2")
+    whole = _run(invoke, folder, "--optimizer", "mine:momentum")["losses"]
+    first = _run(invoke, folder, *options, "--steps", "3")["losses"]
+    document = _run(invoke, folder, *options, "--resume", "--compare")
+    assert (first, document["losses"]) == (pytest.approx(whole[:3]), pytest.approx(whole[2:]))
+    assert document["largest_difference"] < 1e-5
+    result = invoke(*RUN, *LOSS, *JSON, *options, "--resume", "--steps", "6")
+    assert result.exit_code == 1
+    assert "the checkpoint in saved has 6 steps, and there are batches for 6" in result.stderr
+
+
+MISTAKES = {
+    "no such optimizer": (("--optimizer", "Adamw"), 1, "torch.optim has no optimizer Adamw"),
+    "no such function": (("--optimizer", "mine:nothing"), 1, "--optimizer mine:nothing"),
+    "an optimizer that cannot be made": (("--optimizer", "mine:broken"), 1, "no such rate"),
+    "no such scheduler": (("--scheduler", "steps"), 1, "one of cosine, linear"),
+    "a norm of nothing": (("--max-norm", "0"), 1, "cannot be clipped to a norm of 0"),
+    "resuming from nowhere": (("--resume",), 2, "--checkpoints"),
+    "restarts without checkpoints": (("--max-restarts", "1"), 1, "restarts go on from a checkpoint"),
+    "half precision": (("--autocast", "float16"), 2, "bfloat16"),
+}
+
+
+@pytest.mark.parametrize(("options", "code", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_told_of(invoke: Invoke, folder: Path, options: tuple[str, ...], code: int, said: str) -> None:
+    (folder / "mine.py").write_text(MINE)
+    result = invoke(*RUN, *LOSS, *options)
+    assert result.exit_code == code, result.output
+    assert said in " ".join(result.stderr.split())
+    assert "Traceback" not in result.output
