@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
@@ -34,6 +34,7 @@ __all__ = [
     "LatencyOption",
     "MaxOps",
     "MemoryLimitOption",
+    "ParameterValues",
     "Parameters",
     "PlacementOption",
     "ProfileOption",
@@ -51,6 +52,7 @@ __all__ = [
     "print_findings",
     "print_json",
     "say_wrote",
+    "values_of",
     "write_text",
 ]
 
@@ -70,6 +72,10 @@ File = Annotated[
 ]
 Parameters = Annotated[
     list[str] | None, typer.Option("-p", "--param", metavar="NAME=VALUE", help="Set a parameter. May be repeated.")
+]
+ParameterValues = Annotated[
+    list[str] | None,
+    typer.Option("-p", "--param", metavar="NAME=A,B,…", help="Values of a parameter. May be repeated."),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to report.")]
 MaxOps = Annotated[int, typer.Option("--max-ops", min=1, help="Stop expanding beyond this many operations.")]
@@ -110,8 +116,22 @@ def console(*, errors: bool = False) -> Console:
     return Console(stderr=errors, highlight=False, soft_wrap=True)
 
 
-def parameters_of(options: Iterable[str] | None) -> dict[str, int]:
+def values_of(options: Iterable[str] | None) -> dict[str, list[int]]:
+    """The values of ``-p name=1,2,3``; a usage error for anything else."""
+    found = {}
+    for option in options or ():
+        name, _, listed = option.partition("=")
+        try:
+            found[name.strip()] = [int(value) for value in listed.split(",")]
+        except ValueError:
+            raise typer.BadParameter(f"{option!r}: write -p name=values, as in -p m=8 or -p m=8,16,32") from None
+    return found
+
+
+def parameters_of(options: Iterable[str] | Mapping[str, int] | None) -> dict[str, int]:
     """The parameters set by ``-p name=value``; a usage error for anything else."""
+    if isinstance(options, Mapping):
+        return dict(options)
     found = {}
     for option in options or ():
         name, _, value = option.partition("=")
@@ -177,7 +197,7 @@ def limit_of(text: str | None) -> float | list[float] | None:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def loaded(file: str, parameters: Iterable[str] | None, max_ops: int = DEFAULT_MAX_OPS) -> Schedule:
+def loaded(file: str, parameters: Iterable[str] | Mapping[str, int] | None, max_ops: int = DEFAULT_MAX_OPS) -> Schedule:
     """The schedule a command works on. Raises PipeError."""
     from ..library import load
 
@@ -186,7 +206,7 @@ def loaded(file: str, parameters: Iterable[str] | None, max_ops: int = DEFAULT_M
 
 def checked(
     file: str,
-    parameters: Iterable[str] | None,
+    parameters: Iterable[str] | Mapping[str, int] | None,
     max_ops: int = DEFAULT_MAX_OPS,
     transport: str = "buffered",
     placement: str = "auto",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any
@@ -21,6 +20,7 @@ from .common import (
     FormatOption,
     LatencyOption,
     MaxOps,
+    ParameterValues,
     PlacementOption,
     ProfileOption,
     TransportOption,
@@ -28,6 +28,7 @@ from .common import (
     console,
     errors,
     print_json,
+    values_of,
 )
 from .subjects import Subjects, find_subjects
 
@@ -52,10 +53,7 @@ def compare(
     files: Annotated[
         list[str], typer.Argument(help=".pipe or .csv files, names of library schedules, or .json timelines of run.")
     ],
-    param: Annotated[
-        list[str] | None,
-        typer.Option("-p", "--param", metavar="NAME=A,B,…", help="Values of a parameter. May be repeated."),
-    ] = None,
+    param: ParameterValues = None,
     cost: CostOptions = None,
     costs: ProfileOption = None,
     latency: LatencyOption = None,
@@ -73,12 +71,12 @@ def compare(
 
     Example: piper-dsl compare 1f1b zb_h1 zb_h2 -p p=4 -p m=8,16,32 --latency 0.2
     """
-    combinations = list(_combinations(param))
+    values = values_of(param)
     with errors():
         subjects = find_subjects(files, param, cost, latency, costs)
     groups = [
-        [_row(file, parameters, subjects, transport, placement, max_ops) for file in files]
-        for parameters in combinations
+        [_row(file, dict(zip(values, chosen, strict=True)), subjects, transport, placement, max_ops) for file in files]
+        for chosen in product(*values.values())
     ]
     if format is Format.JSON:
         print_json({"schedules": [_document(row) for group in groups for row in group]})
@@ -88,19 +86,6 @@ def compare(
         raise typer.Exit(FINDINGS)
 
 
-def _combinations(options: Iterable[str] | None) -> Iterable[dict[str, int]]:
-    """Every combination of the values given for parameters."""
-    names, values = [], []
-    for option in options or ():
-        name, _, listed = option.partition("=")
-        try:
-            values.append([int(value) for value in listed.split(",")])
-        except ValueError:
-            raise typer.BadParameter(f"{option!r}: write -p name=values, as in -p m=8,16,32") from None
-        names.append(name.strip())
-    return (dict(zip(names, chosen, strict=True)) for chosen in product(*values))
-
-
 def _row(
     file: str, parameters: dict[str, int], subjects: Subjects, transport: str, placement: str, max_ops: int
 ) -> _Row:
@@ -108,9 +93,8 @@ def _row(
 
     if file in subjects.measured:
         return _measured_row(file, parameters, subjects.measured[file])
-    given = [f"{name}={value}" for name, value in parameters.items()]
     try:
-        schedule = checked(file, given, max_ops, transport, placement)
+        schedule = checked(file, parameters, max_ops, transport, placement)
         costs = subjects.costs_of(schedule)
     except PipeError as error:
         return _Row(file, parameters, None, error.diagnostics[0].message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import islice
@@ -17,7 +17,7 @@ from .common import (
     CostOptions,
     LatencyOption,
     MaxOps,
-    Parameters,
+    ParameterValues,
     PlacementOption,
     ProfileOption,
     TransportOption,
@@ -26,13 +26,14 @@ from .common import (
     errors,
     loaded,
     print_findings,
+    values_of,
 )
+from .drawn import Drawn
 from .outputs import formats_of, write_all
 from .subjects import find_subjects
 
 if TYPE_CHECKING:
-    from ..draw import Ran, Theme
-    from ..ir.costs import Costs
+    from ..draw import Theme
     from ..ir.schedule import Schedule
 
 
@@ -63,7 +64,7 @@ def visualize(
         list[str] | None,
         typer.Option("-o", "--output", help="Where to draw, by ending; -.svg is standard output. Repeatable."),
     ] = None,
-    param: Parameters = None,
+    param: ParameterValues = None,
     cost: CostOptions = None,
     costs: ProfileOption = None,
     latency: LatencyOption = None,
@@ -87,16 +88,16 @@ def visualize(
 
     A schedule with findings is drawn as far as it runs, what is stuck is marked, and the exit code is 1.
 
+    Several values of parameters make one page with a slider for each: -p m=8,16,32 -o page.html.
+
     Example: piper-dsl visualize 1f1b -p p=4 -p m=8 --transfers -o 1f1b.svg -o 1f1b.png
 
     Example: piper-dsl visualize 1f1b -p p=2 -p m=4 measured.json -o predicted_and_measured.svg
     """
-    from ..check import check
-    from ..draw import THEMES, Ran, View, find_format, find_scenes, scenes_text
+    from ..draw import THEMES, View
 
     check_names(transport, placement)
     view = View(THEMES[theme.value], transfers, critical_path, memory, start, end, _ranks(ranks))
-    findings: list[Diagnostic] = []
     with errors():
         if graph:
             if len(files) > 1 or not output:
@@ -105,36 +106,45 @@ def visualize(
                 raise typer.BadParameter("a graph shows no time: leave out costs, ranks and what is drawn in time")
             _draw_graph(graph, loaded(files[0], param, max_ops), transport, view.theme, output)
             return
-        outputs = formats_of(output or (), find_format, ".txt")
+        values = values_of(param)
         subjects = find_subjects(files, param, cost, latency, costs)
         subjects = replace(subjects, shared=subjects.shared and len(files) > 1)
-        ran = []
-        for file in files:
-            if file in subjects.measured:
-                ran.append(Ran(subjects.measured[file]))
-                continue
-            schedule = loaded(file, param, max_ops)
-            found = check(schedule, transport)
-            ran.append(_run(schedule, subjects.costs_of(schedule), transport, placement, len(found)))
-            findings += found
-        print_findings(findings)
-        scenes = find_scenes(ran, view)
-        if not outputs:
-            terminal = console()
-            terminal.print(scenes_text(scenes, width or terminal.width))
-        write_all(outputs, scenes)
+        drawn = Drawn(files, subjects, transport, placement, max_ops, view)
+        if any(len(several) > 1 for several in values.values()):
+            findings = _draw_sweep(drawn, values, output or ())
+        else:
+            findings = _draw(drawn, {name: value for name, (value,) in values.items()}, output or (), width)
     if findings:
         raise typer.Exit(FINDINGS)
 
 
-def _run(schedule: Schedule, costs: Costs, transport: str, placement: str, findings: int) -> Ran:
-    """What runs of a schedule in thought: all, or with findings as much as there is."""
-    from ..draw import Ran, run_until_stuck
-    from ..simulate import simulate
+def _draw(
+    drawn: Drawn, parameters: Mapping[str, int], output: Sequence[str], width: int | None
+) -> Sequence[Diagnostic]:
+    """Pictures, or text on the terminal; the findings. Raises DrawError."""
+    from ..draw import find_format, scenes_text
 
-    if findings:
-        return Ran(*run_until_stuck(schedule, costs), findings)
-    return Ran(simulate(schedule, costs, transport, placement))
+    outputs = formats_of(output, find_format, ".txt")
+    scenes, findings = drawn.scenes(parameters)
+    print_findings(findings)
+    if not outputs:
+        terminal = console()
+        terminal.print(scenes_text(scenes, width or terminal.width))
+    write_all(outputs, scenes)
+    return findings
+
+
+def _draw_sweep(drawn: Drawn, values: Mapping[str, Sequence[int]], output: Sequence[str]) -> Sequence[Diagnostic]:
+    """A page for every combination of values; the findings of all. Raises DrawError."""
+    from ..draw import find_sweep_format
+
+    outputs = formats_of(output, find_sweep_format, ".html")
+    if not outputs:
+        raise typer.BadParameter("several values of a parameter make a page: add -o page.html")
+    sweep, findings = drawn.sweep(values)
+    print_findings(findings)
+    write_all(outputs, sweep)
+    return findings
 
 
 def _draw_graph(graph: Graph, schedule: Schedule, transport: str, theme: Theme, output: Sequence[str]) -> None:

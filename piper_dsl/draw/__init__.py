@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..simulate.timeline import Timeline
     from .cycle import draw_cycle, find_cycle
     from .errors import DrawError
-    from .formats import FORMATS, find_format, find_graph_format
+    from .formats import FORMATS, find_format, find_graph_format, find_sweep_format
     from .graphs import draw_needs, draw_stages
     from .palette import paint
     from .scene import Ran, Scene, find_scene, find_scenes
@@ -45,6 +45,7 @@ __all__ = [
     "find_graph_format",
     "find_scene",
     "find_scenes",
+    "find_sweep_format",
     "paint",
     "run_until_stuck",
     "scenes_text",
@@ -55,7 +56,7 @@ __all__ = [
 _MODULES = {
     "cycle": ("draw_cycle", "find_cycle"),
     "errors": ("DrawError",),
-    "formats": ("FORMATS", "find_format", "find_graph_format"),
+    "formats": ("FORMATS", "find_format", "find_graph_format", "find_sweep_format"),
     "graphs": ("draw_needs", "draw_stages"),
     "palette": ("paint",),
     "scene": ("Ran", "Scene", "find_scene", "find_scenes"),

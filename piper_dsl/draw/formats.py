@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .drawing import Drawing
 from .errors import DrawError
@@ -14,11 +14,24 @@ from .program import render
 from .scene import Scene
 from .text import scenes_text
 
-__all__ = ["FORMATS", "GRAPH_FORMATS", "Format", "GraphFormat", "find_format", "find_graph_format"]
+if TYPE_CHECKING:
+    from .html import Sweep
+
+__all__ = [
+    "FORMATS",
+    "GRAPH_FORMATS",
+    "Format",
+    "GraphFormat",
+    "SweepFormat",
+    "find_format",
+    "find_graph_format",
+    "find_sweep_format",
+]
 
 Format = Callable[[Sequence[Scene]], bytes]
 GraphFormat = Callable[[Drawing], bytes]
-_Made = TypeVar("_Made", Format, GraphFormat)
+SweepFormat = Callable[["Sweep"], bytes]
+_Made = TypeVar("_Made", Format, GraphFormat, SweepFormat)
 
 
 def _vector(format: str) -> GraphFormat:
@@ -54,6 +67,12 @@ def _html(scenes: Sequence[Scene]) -> bytes:
     return html_page(scenes).encode()
 
 
+def _sweep(sweep: Sweep) -> bytes:
+    from .html import sweep_page
+
+    return sweep_page(sweep).encode()
+
+
 def _trace(scenes: Sequence[Scene]) -> bytes:
     from .trace import trace_json
 
@@ -74,6 +93,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 )
 
 
+SWEEP_FORMATS: Mapping[str, SweepFormat] = MappingProxyType({".html": _sweep})
+
+
 def find_format(path: str | os.PathLike[str]) -> Format:
     """What makes the file of a path from timelines. Raises :class:`DrawError` where its ending names no format."""
     return _find(FORMATS, path)
@@ -82,6 +104,15 @@ def find_format(path: str | os.PathLike[str]) -> Format:
 def find_graph_format(path: str | os.PathLike[str]) -> GraphFormat:
     """The same for graphs."""
     return _find(GRAPH_FORMATS, path)
+
+
+def find_sweep_format(path: str | os.PathLike[str]) -> SweepFormat:
+    """The same for timelines under several values of parameters."""
+    if Path(path).suffix.lower() in FORMATS.keys() - SWEEP_FORMATS.keys():
+        raise DrawError(
+            f"cannot draw {path} for several values of a parameter", f"end it in {', '.join(SWEEP_FORMATS)}"
+        )
+    return _find(SWEEP_FORMATS, path)
 
 
 def _find(formats: Mapping[str, _Made], path: str | os.PathLike[str]) -> _Made:

@@ -34,7 +34,7 @@ def theme_colours(theme: Theme) -> dict[str, str]:
 
 
 def viewer_data(scenes: Sequence[Scene]) -> dict[str, Any]:
-    """Rows and operations are numbered over all scenes; see the head of the viewer's script."""
+    """A variant of a page. Rows and operations are numbered over all scenes; see the head of the viewer's script."""
     whole = [_all_of_the_time(scene) for scene in scenes]
     view = scenes[0].view
     return {

@@ -147,3 +147,25 @@ def test_a_measured_timeline_under_one_axis_with_its_prediction(folder: Path) ->
         "error[P003]: measured.json does not say how long I and W take, which ZB-H1 runs",
         "  = help: add --cost I=SECONDS --cost W=SECONDS, or a profile with --costs",
     ]
+
+
+def test_several_values_make_a_page_with_sliders(folder: Path) -> None:
+    result = _invoke("dualpipev", "-p", "p=2,3", "-p", "m=4,6", "-o", "page.html")
+    assert (result.exit_code, result.stdout) == (0, "wrote page.html\n")
+    page = (folder / "page.html").read_text()
+    assert '"sliders":[{"name":"p","values":[2,3]},{"name":"m","values":[4,6]}]' in page
+    assert '{"refusal":"p = 3, m = 4: DualPipeV needs at least 2 microbatches' in page
+    assert "add -o page.html" in _invoke("1f1b", "-p", "p=2,3").stderr
+    refused = _invoke("1f1b", "-p", "p=2,3", "-o", "a.svg")
+    assert "cannot draw a.svg for several values of a parameter" in refused.stderr
+    nothing = _invoke("dualpipev", "-p", "p=4", "-p", "m=1,2", "-o", "page.html")
+    assert (nothing.exit_code, "there is nothing to draw: p = 4, m = 1" in nothing.stderr) == (1, True)
+
+
+def test_findings_of_every_variant_are_said(folder: Path) -> None:
+    (folder / "late.pipe").write_text("param n = 1\n" + STUCK.replace("rank 0: F0 B0 F1 B1", "rank 0: F0 F1 B0 B1"))
+    assert _invoke("late.pipe", "-p", "n=1,2", "-o", "page.html").exit_code == 0
+    (folder / "stuck.pipe").write_text("param n = 1\n" + STUCK)
+    stuck = _invoke("stuck.pipe", "-p", "n=1,2", "-o", "page.html")
+    assert stuck.exit_code == 1
+    assert stuck.stderr.count("error[P301]") == 2

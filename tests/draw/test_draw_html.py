@@ -15,9 +15,9 @@ import pytest
 from drawn import scenes
 
 from piper_dsl.diagnostics import Source
-from piper_dsl.draw import View, find_scene, run_until_stuck
+from piper_dsl.draw import DrawError, View, find_scene, run_until_stuck
 from piper_dsl.draw.differences import find_differences
-from piper_dsl.draw.html import html_page
+from piper_dsl.draw.html import Sweep, html_page, sweep_page
 from piper_dsl.draw.theme import DARK
 from piper_dsl.expand import expand
 from piper_dsl.simulate import Costs
@@ -29,6 +29,12 @@ LANE, PITCH = 26, 32
 
 
 def read_data(page: str) -> dict[str, Any]:
+    """What the page has of its only variant."""
+    (variant,) = read_document(page)["variants"]
+    return variant
+
+
+def read_document(page: str) -> dict[str, Any]:
     return json.loads(re.search(r'<script type="application/json" id="timeline">(.*?)</script>', page, re.DOTALL)[1])
 
 
@@ -88,6 +94,27 @@ def test_no_text_can_leave_its_place(make_timeline):
     page = html_page(scenes(timeline))
     assert "alert(1)</script>" not in page
     assert read_data(page)["panels"][0]["title"].startswith(timeline.schedule.name)
+
+
+def test_every_variant_of_a_sweep_is_that_of_its_parameters(make_timeline):
+    values = {"p": [2, 4], "m": [4], "v": [1, 2]}
+    sizes = [{"p": p, "m": 4, "v": v} for p in (2, 4) for v in (1, 2)]
+    drawn = [scenes(make_timeline("interleaved_1f1b", **size)) for size in sizes]
+    page = sweep_page(Sweep(values, [*drawn[:3], "p = 4, m = 4, v = 2: not today"]))
+    document = read_document(page)
+    assert document["sliders"] == [{"name": "p", "values": [2, 4]}, {"name": "v", "values": [1, 2]}]
+    assert document["variants"][3] == {"refusal": "p = 4, m = 4, v = 2: not today"}
+    for variant, (scene,) in zip(document["variants"], drawn[:3], strict=False):
+        assert variant["end"] == scene.timeline.makespan
+        assert len(variant["operations"]["start"]) == len(scene.schedule)
+
+
+def test_a_sweep_of_too_much_or_nothing(make_timeline):
+    big = scenes(make_timeline("1f1b", p=32, m=2600))
+    with pytest.raises(DrawError, match=r"332864 operations in all are too many for one page; choose fewer values"):
+        sweep_page(Sweep({"p": [1, 2]}, [big, big]))
+    with pytest.raises(DrawError, match=r"there is nothing to draw: p = 1: no; choose other values"):
+        sweep_page(Sweep({"p": [1, 2]}, ["p = 1: no", "p = 2: no"]))
 
 
 # --- in a browser --------------------------------------------------------------------------------------------
@@ -239,6 +266,41 @@ def test_a_window_is_where_the_page_opens(make_timeline, open_page):
     page = open_page(html_page(scenes(make_timeline("1f1b", p=4, m=8), start=10.0, end=20.0, theme=DARK)))
     assert page.locator("#lanes").get_attribute("data-window") == "10 20"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 20, 23)"
+
+
+def test_sliders_choose_what_was_simulated_beforehand(make_timeline, open_page):
+    sizes = [{"p": p, "m": m} for p in (2, 4) for m in (4, 8, 16)]
+    drawn = [scenes(make_timeline("1f1b", **size), memory=True) for size in sizes]
+    page = open_page(sweep_page(Sweep({"p": [2, 4], "m": [4, 8, 16]}, [*drawn[:5], "p = 4, m = 16: too much"])))
+    title, lanes = page.locator("#title"), page.locator("#lanes")
+    assert title.inner_text() == "1F1B p=2 m=4 v=1"
+    assert page.locator("#memory").is_checked()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "slider-m"
+    page.keyboard.press("ArrowRight")
+    assert title.inner_text() == "1F1B p=2 m=8 v=1"
+    assert page.locator("#sliders").inner_text() == "p = 2\nm = 8"
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("End")
+    assert title.inner_text() == "1F1B p=4 m=8 v=1"
+    assert lanes.get_attribute("data-window") == "0 33"
+    makespan = float(make_timeline("1f1b", p=4, m=8).makespan)
+    page.keyboard.press("m") if page.evaluate("document.activeElement.id") == "lanes" else page.click("#memory")
+    page.mouse.move(*point(page, 11.0, 0, makespan))
+    assert page.locator("#tip").inner_text().startswith("0B0: backward on rank 0")
+    page.focus("#slider-m")
+    page.keyboard.press("End")
+    assert page.locator("#refusal").inner_text() == "p = 4, m = 16: too much"
+    assert page.locator("#shown").is_hidden()
+    page.keyboard.press("Home")
+    assert title.inner_text() == "1F1B p=4 m=4 v=1"
+    assert page.locator("#refusal").inner_text() == ""
+
+
+def test_one_schedule_has_no_slider(make_timeline, open_page):
+    page = open_page(html_page(scenes(make_timeline("1f1b", p=2, m=2))))
+    assert page.locator("#sliders *").count() == 0
 
 
 def test_what_is_stuck_says_so(open_page):

@@ -1,26 +1,23 @@
 "use strict";
 // Draws timelines on a canvas and tells why an operation runs when it does.
 //
-// The data (see piper_dsl/draw/html.py) has one entry an operation in every column of `operations`: where it is
+// The page has variants, one for every combination of the values of its `sliders`, the last of which varies fastest.
+// A variant (see piper_dsl/draw/html_data.py) has one entry an operation in every column of `operations`: where it is
 // (row, part of parts of its slot), when (start, end), what it is (name, kind, chunk), what it waited for (cause,
-// -1 for nothing), and its place in the text (site).
+// -1 for nothing), and its place in the text (site). Or it has only a `refusal`: why there is no such schedule.
 
-const data = JSON.parse(document.getElementById("timeline").textContent);
-const { operations, rows, panels, theme } = data;
+const { sliders, variants } = JSON.parse(document.getElementById("timeline").textContent);
+let data, operations, rows, panels, theme, byRow;  // of the variant that is shown
 const element = (id) => document.getElementById(id);
 const lanes = element("lanes"), axis = element("axis"), tip = element("tip"), reasons = element("reasons");
 const MARGIN = 76, RIGHT = 8, TITLE = 30, LINE = 15, LANE = 26, GAP = 6, MEMORY = 18, MARK = 2, AXIS = 26;
 const FACTS = "12px system-ui, sans-serif", MOST_ARROWS = 2000, MOST_REASONS = 60, LEAST_LABEL = 6.5;
 
-const state = { from: data.from, to: data.to, selected: -1, width: 0, transfers: data.transfers, path: data.path,
-  memory: data.memory, facts: panels.map(() => []) };
+const state = { from: 0, to: 1, selected: -1, width: 0, transfers: false, path: false, memory: false, facts: [] };
 
 // --- where things are ------------------------------------------------------------------------------------------
 
-const byRow = rows.map(() => []);
-operations.row.forEach((row, i) => { if (!operations.transfer[i]) byRow[row].push(i); });
-
-const SAME = (data.end - data.start) * 1e-9;  // times nearer to each other than this are one
+const same = () => (data.end - data.start) * 1e-9;  // times nearer to each other than this are one
 const across = () => state.width - MARGIN - RIGHT;
 const x = (time) => MARGIN + (time - state.from) / (state.to - state.from) * across();
 const timeAt = (px) => state.from + (px - MARGIN) / across() * (state.to - state.from);
@@ -51,7 +48,7 @@ function firstAfter(row, time) {
 
 function visible(row) {
   const own = byRow[row], found = [];
-  for (let at = firstAfter(row, state.from - SAME); at < own.length && operations.start[own[at]] <= state.to; at++) {
+  for (let at = firstAfter(row, state.from - same()); at < own.length && operations.start[own[at]] <= state.to; at++) {
     found.push(own[at]);
   }
   return found;
@@ -397,22 +394,58 @@ element("closer").addEventListener("click", () => zoom(0.5));
 element("wider").addEventListener("click", () => zoom(2));
 element("fit").addEventListener("click", fit);
 for (const what of ["transfers", "path", "memory"]) {
-  element(what).checked = state[what];
   element(what).addEventListener("change", () => toggle(what));
 }
-window.addEventListener("resize", draw);
+window.addEventListener("resize", () => { if (!refused()) draw(); });
 
-// --- words -----------------------------------------------------------------------------------------------------
+// --- variants --------------------------------------------------------------------------------------------------
 
-const title = document.createElement("h1"), facts = document.createElement("p");
-title.textContent = panels[0].title;
-facts.textContent = panels[0].facts.join(" · ");
-element("heading").append(title, facts);
-for (const { fill, edge, said } of data.legend) {
-  const swatch = document.createElement("span");
-  swatch.className = "swatch";
-  swatch.style.background = fill;
-  swatch.style.outline = `2px solid ${edge}`;
-  element("legend").append(swatch, said);
+const chosen = sliders.map(() => 0);
+const variant = () => variants[sliders.reduce((index, { values }, k) => index * values.length + chosen[k], 0)];
+const refused = () => variant().refusal;
+
+function open() {
+  element("refusal").textContent = refused() ?? "";
+  element("shown").hidden = Boolean(refused());
+  if (refused()) return;
+  data = variant();
+  ({ operations, rows, panels, theme } = data);
+  byRow = rows.map(() => []);
+  operations.row.forEach((row, i) => { if (!operations.transfer[i]) byRow[row].push(i); });
+  Object.assign(state, { from: data.from, to: data.to });
+  element("title").textContent = panels[0].title;
+  element("facts").textContent = panels[0].facts.join(" · ");
+  element("legend").replaceChildren(...data.legend.flatMap(({ fill, edge, said }) => [swatch(fill, edge), said]));
+  select(-1);
 }
-draw();
+
+function swatch(fill, edge) {
+  const found = document.createElement("span");
+  found.className = "swatch";
+  found.style.background = fill;
+  found.style.outline = `2px solid ${edge}`;
+  return found;
+}
+
+function slider({ name, values }, k) {
+  const label = document.createElement("label"), range = document.createElement("input"), said = new Text();
+  const write = () => {
+    said.data = `${name} = ${values[chosen[k]]} `;
+    range.setAttribute("aria-valuetext", said.data.trim());
+  };
+  Object.assign(range, { type: "range", id: `slider-${name}`, min: 0, max: values.length - 1, value: 0 });
+  range.addEventListener("input", () => {
+    chosen[k] = Number(range.value);
+    write();
+    open();
+  });
+  write();
+  label.append(said, range);
+  return label;
+}
+
+element("sliders").append(...sliders.map(slider));
+for (const what of ["transfers", "path", "memory"]) {
+  element(what).checked = state[what] = Boolean(variants.find(({ refusal }) => !refusal)?.[what]);
+}
+open();
