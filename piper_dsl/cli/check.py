@@ -14,23 +14,17 @@ from ..ir.schedule import Schedule
 from .annotations import as_github, as_sarif
 from .common import (
     FINDINGS,
-    CostOptions,
     File,
     MaxOps,
-    MemoryLimitOption,
     Parameters,
-    ProfileOption,
-    TransportOption,
-    check_names,
     console,
-    costs_of,
     errors,
     fit,
-    limit_of,
     loaded,
     print_findings,
     print_json,
 )
+from .options import Limits, Profile, Transported, grouped
 from .outputs import formats_of, write_all
 from .render import as_json
 
@@ -44,14 +38,15 @@ class CheckFormat(str, Enum):
     SARIF = "sarif"
 
 
+@grouped
 def check(
     file: File,
     param: Parameters = None,
     format: Annotated[CheckFormat, typer.Option("--format", help="How to report.")] = CheckFormat.TEXT,
-    transport: TransportOption = "buffered",
-    memory_limit: MemoryLimitOption = None,
-    cost: CostOptions = None,
-    costs: ProfileOption = None,
+    *,
+    sending: Transported,
+    limits: Limits,
+    profile: Profile,
     draw: Annotated[
         str | None, typer.Option("--draw", metavar="FILE", help="Where to draw the circle in which ranks wait.")
     ] = None,
@@ -67,22 +62,21 @@ def check(
     """
     from ..check import check as run_checks
 
-    check_names(transport)
-    limit = limit_of(memory_limit)
+    limit = limits.memory
     schedule: Schedule | None = None
     findings: tuple[Diagnostic, ...]
     try:
-        chosen = costs_of(cost, profile=costs)
+        chosen = profile.chosen()
         schedule = loaded(file, param, max_ops)
         fit(chosen, schedule)
-        findings = run_checks(schedule, transport, limit, chosen.memory)
+        findings = run_checks(schedule, sending.transport, limit, chosen.memory)
     except PipeError as error:
         findings = error.diagnostics
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     _report(file, schedule, findings, format)
     if draw and schedule:
-        _draw(schedule, findings, transport, draw)
+        _draw(schedule, findings, sending.transport, draw)
     if findings:
         raise typer.Exit(FINDINGS)
 

@@ -6,9 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import Enum
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +16,6 @@ from rich.markup import escape
 
 from ..diagnostics import Diagnostic, PipeError
 from ..expand import DEFAULT_MAX_OPS
-from ..ir.operations import Kind
-from ..plan import PLACEMENTS, TRANSPORTS, Transport
 from .render import as_text
 
 if TYPE_CHECKING:
@@ -27,27 +23,17 @@ if TYPE_CHECKING:
     from ..simulate import Costs
 
 __all__ = [
-    "CostOptions",
     "File",
     "Format",
     "FormatOption",
-    "LatencyOption",
     "MaxOps",
-    "MemoryLimitOption",
     "ParameterValues",
     "Parameters",
-    "PlacementOption",
-    "ProfileOption",
-    "ReleasedOption",
-    "TransportOption",
-    "check_names",
     "checked",
     "console",
-    "costs_of",
     "errors",
     "findings_exit",
     "fit",
-    "limit_of",
     "loaded",
     "print_findings",
     "print_json",
@@ -79,36 +65,6 @@ ParameterValues = Annotated[
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to report.")]
 MaxOps = Annotated[int, typer.Option("--max-ops", min=1, help="Stop expanding beyond this many operations.")]
-CostOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--cost",
-        metavar="KIND=X",
-        help="The duration of a kind or slot, as in F=1 or F&B=2.5; or overhead=X, bandwidth=X. Repeatable.",
-    ),
-]
-TransportOption = Annotated[
-    str, typer.Option("--transport", metavar="NAME", help=f"How messages wait: {', '.join(TRANSPORTS)}.")
-]
-PlacementOption = Annotated[
-    str, typer.Option("--placement", metavar="NAME", help=f"Where transfers go: auto, {', '.join(PLACEMENTS)}.")
-]
-ProfileOption = Annotated[str | None, typer.Option("--costs", metavar="FILE", help="A profile of costs, TOML or JSON.")]
-MemoryLimitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-limit",
-        metavar="X",
-        help="What a rank may hold: one number, or one per rank. In activations, or as the profile counts.",
-    ),
-]
-ReleasedOption = Annotated[
-    float | None,
-    typer.Option("--released-at-input", min=0.0, max=1.0, help="Part of an activation freed at I, not W."),
-]
-LatencyOption = Annotated[
-    float | None, typer.Option("--latency", min=0.0, help="What passes until a result arrives on another rank.")
-]
 
 
 def console(*, errors: bool = False) -> Console:
@@ -124,7 +80,9 @@ def values_of(options: Iterable[str] | None) -> dict[str, list[int]]:
         try:
             found[name.strip()] = [int(value) for value in listed.split(",")]
         except ValueError:
-            raise typer.BadParameter(f"{option!r}: write -p name=values, as in -p m=8 or -p m=8,16,32") from None
+            raise typer.BadParameter(
+                f"{option!r}: write -p name=value with a whole number, as in -p m=8, or several: -p m=8,16"
+            ) from None
     return found
 
 
@@ -142,61 +100,6 @@ def parameters_of(options: Iterable[str] | Mapping[str, int] | None) -> dict[str
     return found
 
 
-def costs_of(
-    options: Iterable[str] | None,
-    latency: float | None = None,
-    profile: str | None = None,
-    released_at_input: float | None = None,
-    *,
-    base: Costs | None = None,
-) -> Costs:
-    """The costs of ``--costs FILE``, else ``base``, overridden by ``--cost KIND=x`` and by the numbers given.
-
-    Raises PipeError for a profile that cannot be used.
-    """
-    from ..ir.costs import Costs
-    from ..ir.profile import read_profile
-
-    base = read_profile(profile) if profile else base or Costs()
-    found: dict[str, Any] = dict(_cost(option) for option in options or ())
-    if latency is not None:
-        found["latency"] = latency
-    try:
-        if released_at_input is not None:
-            found["memory"] = replace(base.memory, released_at_input=released_at_input)
-        return base.changed(**found)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _cost(option: str) -> tuple[str, float]:
-    """One ``--cost NAME=x``: a kind, kinds that overlap, the overhead of every operation, or the bandwidth."""
-    name, _, value = option.partition("=")
-    try:
-        if name.strip() in ("overhead", "bandwidth"):
-            return name.strip(), float(value)
-        return "&".join(Kind[part.strip()].name for part in name.split("&")), float(value)
-    except KeyError:
-        kinds = ", ".join(Kind.__members__)
-        message = f"{option!r}: no kind of operation is called {name.strip()}; there are {kinds}, overhead, bandwidth"
-        raise typer.BadParameter(message) from None
-    except ValueError:
-        raise typer.BadParameter(f"{option!r}: write --cost KIND=number, as in --cost F=1.5") from None
-
-
-def limit_of(text: str | None) -> float | list[float] | None:
-    """A memory limit: `8`, or `8,6,4,2`."""
-    if text is None:
-        return None
-    try:
-        numbers = [float(part) for part in text.split(",")]
-        if any(isnan(number) for number in numbers):
-            raise ValueError
-    except ValueError:
-        raise typer.BadParameter(f"{text!r}: write --memory-limit 8, or one number per rank: 8,6,4,2") from None
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
 def loaded(file: str, parameters: Iterable[str] | Mapping[str, int] | None, max_ops: int = DEFAULT_MAX_OPS) -> Schedule:
     """The schedule a command works on. Raises PipeError."""
     from ..library import load
@@ -209,7 +112,6 @@ def checked(
     parameters: Iterable[str] | Mapping[str, int] | None,
     max_ops: int = DEFAULT_MAX_OPS,
     transport: str = "buffered",
-    placement: str = "auto",
     memory_limit: float | list[float] | None = None,
     costs: Costs | None = None,
 ) -> Schedule:
@@ -220,7 +122,6 @@ def checked(
     from ..check import check
     from ..ir.costs import Costs
 
-    check_names(transport, placement)
     schedule = loaded(file, parameters, max_ops)
     fit(costs or Costs(), schedule)
     try:
@@ -241,16 +142,6 @@ def fit(costs: Costs, schedule: Schedule) -> None:
     except DoesNotFit as error:
         help_ = f"give one number for all stages, or {schedule.stages}: one for each"
         raise PipeError(Diagnostic("P003", f"the costs do not fit {schedule.name}: {error}", None, help_)) from None
-
-
-def check_names(transport: str, placement: str = "auto") -> None:
-    """A usage error where there is no such transport or placement."""
-    try:
-        Transport.parse(transport)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    if placement not in ("auto", *PLACEMENTS):
-        raise typer.BadParameter(f"there is no placement `{placement}`; there are auto, {', '.join(PLACEMENTS)}")
 
 
 def say_wrote(path: Path | str, *, errors: bool = False) -> None:

@@ -15,21 +15,17 @@ from ..expand import DEFAULT_MAX_OPS
 from ..simulate import Timeline
 from .common import (
     FINDINGS,
-    CostOptions,
     Format,
     FormatOption,
-    LatencyOption,
     MaxOps,
     ParameterValues,
-    PlacementOption,
-    ProfileOption,
-    TransportOption,
     checked,
     console,
     errors,
     print_json,
     values_of,
 )
+from .options import Sending, Timing, grouped
 from .subjects import Subjects, find_subjects
 
 __all__ = ["compare"]
@@ -49,16 +45,15 @@ class _Row:
     share: float = 1.0
 
 
+@grouped
 def compare(
     files: Annotated[
         list[str], typer.Argument(help=".pipe or .csv files, names of library schedules, or .json timelines of run.")
     ],
     param: ParameterValues = None,
-    cost: CostOptions = None,
-    costs: ProfileOption = None,
-    latency: LatencyOption = None,
-    transport: TransportOption = "buffered",
-    placement: PlacementOption = "auto",
+    *,
+    timing: Timing,
+    sending: Sending,
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
@@ -73,9 +68,9 @@ def compare(
     """
     values = values_of(param)
     with errors():
-        subjects = find_subjects(files, param, cost, latency, costs)
+        subjects = find_subjects(files, param, timing)
     groups = [
-        [_row(file, dict(zip(values, chosen, strict=True)), subjects, transport, placement, max_ops) for file in files]
+        [_row(file, dict(zip(values, chosen, strict=True)), subjects, sending, max_ops) for file in files]
         for chosen in product(*values.values())
     ]
     if format is Format.JSON:
@@ -86,19 +81,17 @@ def compare(
         raise typer.Exit(FINDINGS)
 
 
-def _row(
-    file: str, parameters: dict[str, int], subjects: Subjects, transport: str, placement: str, max_ops: int
-) -> _Row:
+def _row(file: str, parameters: dict[str, int], subjects: Subjects, sending: Sending, max_ops: int) -> _Row:
     from ..simulate import simulate
 
     if file in subjects.measured:
         return _measured_row(file, parameters, subjects.measured[file])
     try:
-        schedule = checked(file, parameters, max_ops, transport, placement)
+        schedule = checked(file, parameters, max_ops, sending.transport)
         costs = subjects.costs_of(schedule)
     except PipeError as error:
         return _Row(file, parameters, None, error.diagnostics[0].message)
-    timeline = simulate(schedule, costs, transport, placement)
+    timeline = simulate(schedule, costs, sending.transport, sending.placement)
     return _Row(schedule.name, dict(schedule.parameters), timeline, share=subjects.share(schedule))
 
 

@@ -23,14 +23,12 @@ from .common import (
     FormatOption,
     MaxOps,
     Parameters,
-    PlacementOption,
-    TransportOption,
-    check_names,
     checked,
     errors,
     say_wrote,
     write_text,
 )
+from .options import Sending, grouped
 
 
 class CompileTarget(str, Enum):
@@ -43,6 +41,7 @@ class CompileTarget(str, Enum):
     TORCH_CSV = "torch-csv"
 
 
+@grouped
 def compile(
     file: File,
     target: Annotated[CompileTarget, typer.Option("--target", help="What to compile for.")] = CompileTarget.RAY_DAG,
@@ -50,8 +49,8 @@ def compile(
         Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")
     ] = None,
     param: Parameters = None,
-    transport: TransportOption = "buffered",
-    placement: PlacementOption = "auto",
+    *,
+    sending: Sending,
     lossy: Annotated[bool, typer.Option("--lossy", help="Leave out what the target cannot say.")] = False,
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
@@ -67,16 +66,15 @@ def compile(
     """
     from ..lower import lower
 
-    check_names(transport, placement)
     with errors():
-        schedule = checked(file, param, max_ops, transport, placement)
+        schedule = checked(file, param, max_ops, sending.transport)
         if target is CompileTarget.PYTHON and schedule.ties:
             message = "target python: the script does not sum the gradients of tied stages"
             raise PipeError(Diagnostic("P702", message, None, "train with `piper_dsl.Pipeline`"))
         if target in (CompileTarget.PIPE, CompileTarget.TORCH_CSV):
             text = to_pipe(schedule) if target is CompileTarget.PIPE else write_csv(schedule, lossy=lossy)
         else:
-            text = _compiled(lower(schedule, transport, placement), target, format)
+            text = _compiled(lower(schedule, sending.transport, sending.placement), target, format)
         if output is None:
             sys.stdout.write(text)
         else:

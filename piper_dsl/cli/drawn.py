@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, PipeError
 from .common import loaded
+from .options import Sending
 from .subjects import Subjects
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ class Drawn:
 
     files: Sequence[str]
     subjects: Subjects
-    transport: str
-    placement: str
+    sending: Sending
     max_ops: int
     view: View
 
@@ -63,7 +63,7 @@ class Drawn:
         if file in self.subjects.measured:
             return Ran(self.subjects.measured[file]), ()
         schedule = loaded(file, parameters, self.max_ops)
-        costs, findings = self.subjects.costs_of(schedule), check(schedule, self.transport)
+        costs, findings = self.subjects.costs_of(schedule), check(schedule, self.sending.transport)
         if findings:
             return Ran(*run_until_stuck(schedule, costs), len(findings)), findings
-        return Ran(simulate(schedule, costs, self.transport, self.placement)), ()
+        return Ran(simulate(schedule, costs, self.sending.transport, self.sending.placement)), ()

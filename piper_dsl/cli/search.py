@@ -18,28 +18,20 @@ from ..search.exact import available
 from ..search.problem import Measure
 from ..simulate import Timeline
 from .common import (
-    CostOptions,
     File,
     Format,
     FormatOption,
-    LatencyOption,
     MaxOps,
-    MemoryLimitOption,
     Parameters,
-    ProfileOption,
-    ReleasedOption,
-    TransportOption,
-    check_names,
     console,
-    costs_of,
     errors,
     fit,
-    limit_of,
     loaded,
     print_json,
     say_wrote,
     write_text,
 )
+from .options import Limits, Released, Timing, Transported, grouped, released
 
 __all__ = ["search"]
 
@@ -52,18 +44,18 @@ class Backward(str, Enum):
     WHOLE = "whole"
 
 
+@grouped
 def search(
     file: File,
     param: Parameters = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the order here, as a .pipe file.")
     ] = None,
-    memory_limit: MemoryLimitOption = None,
-    cost: CostOptions = None,
-    costs: ProfileOption = None,
-    latency: LatencyOption = None,
-    transport: TransportOption = "buffered",
-    released_at_input: ReleasedOption = None,
+    *,
+    limits: Limits,
+    timing: Timing,
+    sending: Transported,
+    released_at_input: Released = None,
     measure: Annotated[
         Measure,
         typer.Option("--measure", help="What is to be short: the makespan, or a rank's span from first to last."),
@@ -84,18 +76,17 @@ def search(
 
     Example: piper-dsl search zb_h1 -p p=4 -p m=12 --cost F=5 --cost I=6 --cost W=4 --memory-limit 5 -o best.pipe
     """
-    check_names(transport)
     if not time_limit > 0:
         raise typer.BadParameter("--time-limit must be more than 0 seconds")
     with errors():
-        chosen, template = costs_of(cost, latency, costs, released_at_input), loaded(file, param, max_ops)
+        chosen, template = released(timing.chosen(), released_at_input), loaded(file, param, max_ops)
         fit(chosen, template)
         try:
             found = run_search(
                 template,
                 chosen,
-                memory_limit=limit_of(memory_limit),
-                transport=transport,
+                memory_limit=limits.memory,
+                transport=sending.transport,
                 measure=measure.value,
                 backward=backward.value,
                 seed=seed,

@@ -13,37 +13,28 @@ from ..ir.memory import ACTIVATIONS, Memory
 from ..simulate import Timeline
 from ..simulate import simulate as run_simulation
 from .common import (
-    CostOptions,
     File,
     Format,
     FormatOption,
-    LatencyOption,
     MaxOps,
-    MemoryLimitOption,
     Parameters,
-    PlacementOption,
-    ProfileOption,
-    ReleasedOption,
-    TransportOption,
     checked,
     console,
-    costs_of,
     errors,
-    limit_of,
     print_json,
 )
+from .options import Limits, Released, Sending, Timing, grouped, released
 
 
+@grouped
 def simulate(
     file: File,
     param: Parameters = None,
-    cost: CostOptions = None,
-    costs: ProfileOption = None,
-    latency: LatencyOption = None,
-    transport: TransportOption = "buffered",
-    placement: PlacementOption = "auto",
-    memory_limit: MemoryLimitOption = None,
-    released_at_input: ReleasedOption = None,
+    *,
+    timing: Timing,
+    sending: Sending,
+    limits: Limits,
+    released_at_input: Released = None,
     format: FormatOption = Format.TEXT,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
@@ -53,11 +44,10 @@ def simulate(
 
     Example: piper-dsl simulate zb_h1 -p p=4 -p m=8 --cost F=1.2 --latency 0.1
     """
-    limit = limit_of(memory_limit)
     with errors():
-        chosen = costs_of(cost, latency, costs, released_at_input)
-        schedule = checked(file, param, max_ops, transport, placement, limit, chosen)
-        timeline = run_simulation(schedule, chosen, transport, placement)
+        chosen = released(timing.chosen(), released_at_input)
+        schedule = checked(file, param, max_ops, sending.transport, limits.memory, chosen)
+        timeline = run_simulation(schedule, chosen, sending.transport, sending.placement)
     if format is Format.JSON:
         print_json(_document(timeline))
     else:

@@ -11,7 +11,8 @@ import typer
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.costs import UNIT, Costs
 from ..simulate.timeline_file import TIMELINE_SUFFIX, read_timeline
-from .common import costs_of, fit
+from .common import fit
+from .options import Timing
 
 if TYPE_CHECKING:
     from ..ir.schedule import Schedule
@@ -49,20 +50,18 @@ class Subjects:
 def find_subjects(
     files: Sequence[str],
     parameters: Iterable[str] | None,
-    cost: Iterable[str] | None,
-    latency: float | None,
-    profile: str | None,
+    timing: Timing,
 ) -> Subjects:
     """Reads the measured timelines. Beside one, and without a profile, its costs are what schedules are simulated with.
 
     Raises PipeError for files that cannot be used.
     """
     measured = {file: read_timeline(file) for file in files if file.endswith(TIMELINE_SUFFIX)}
-    if measured and len(measured) == len(set(files)) and (parameters or cost or profile or latency is not None):
+    if measured and len(measured) == len(set(files)) and (parameters or timing.given):
         raise typer.BadParameter("a measured timeline has parameters and times: name a schedule beside it")
-    source = "" if profile else next(iter(measured), "")
-    costs = costs_of(cost, latency, profile, base=measured[source].costs if source else None)
-    return Subjects(measured, costs, shared=not (profile or measured), source=source)
+    source = "" if timing.costs else next(iter(measured), "")
+    costs = timing.chosen(measured[source].costs if source else None)
+    return Subjects(measured, costs, shared=not (timing.costs or measured), source=source)
 
 
 def _require_measured(schedule: Schedule, source: str, timeline: Timeline, costs: Costs) -> None:

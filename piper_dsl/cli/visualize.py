@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -14,14 +14,8 @@ from ..diagnostics import Diagnostic
 from ..expand import DEFAULT_MAX_OPS
 from .common import (
     FINDINGS,
-    CostOptions,
-    LatencyOption,
     MaxOps,
     ParameterValues,
-    PlacementOption,
-    ProfileOption,
-    TransportOption,
-    check_names,
     console,
     errors,
     loaded,
@@ -29,11 +23,12 @@ from .common import (
     values_of,
 )
 from .drawn import Drawn
+from .options import Sending, Timing, grouped
 from .outputs import formats_of, write_all
 from .subjects import find_subjects
 
 if TYPE_CHECKING:
-    from ..draw import Theme
+    from ..draw import Theme, View
     from ..ir.schedule import Schedule
 
 
@@ -56,6 +51,28 @@ class Graph(str, Enum):
     NEEDS = "needs"
 
 
+@dataclass(frozen=True)
+class Look:
+    """How time is drawn."""
+
+    theme: Annotated[ThemeName, typer.Option(help="The colours of a picture.")] = ThemeName.LIGHT
+    transfers: Annotated[bool, typer.Option("--transfers", help="Draw an arrow for every transfer.")] = False
+    critical_path: Annotated[bool, typer.Option("--critical-path", help="Outline what decides the makespan.")] = False
+    memory: Annotated[bool, typer.Option("--memory", help="Draw what every rank holds under its lane.")] = False
+    start: Annotated[float | None, typer.Option("--from", min=0.0, help="Draw from this time on.")] = None
+    end: Annotated[float | None, typer.Option("--to", min=0.0, help="Draw up to this time.")] = None
+    ranks: Annotated[str | None, typer.Option(metavar="R,A-B", help="Draw these ranks only, as in 0,4-7.")] = None
+
+    @property
+    def view(self) -> View:
+        """A usage error for ranks that are none."""
+        from ..draw import THEMES, View
+
+        theme, ranks = THEMES[self.theme.value], _ranks(self.ranks)
+        return View(theme, self.transfers, self.critical_path, self.memory, self.start, self.end, ranks)
+
+
+@grouped
 def visualize(
     files: Annotated[
         list[str], typer.Argument(help=".pipe or .csv files, names of the library, .json timelines of run, or -.")
@@ -65,19 +82,11 @@ def visualize(
         typer.Option("-o", "--output", help="Where to draw, by ending; -.svg is standard output. Repeatable."),
     ] = None,
     param: ParameterValues = None,
-    cost: CostOptions = None,
-    costs: ProfileOption = None,
-    latency: LatencyOption = None,
-    transport: TransportOption = "buffered",
-    placement: PlacementOption = "auto",
-    theme: Annotated[ThemeName, typer.Option(help="The colours of a picture.")] = ThemeName.LIGHT,
-    transfers: Annotated[bool, typer.Option("--transfers", help="Draw an arrow for every transfer.")] = False,
-    critical_path: Annotated[bool, typer.Option("--critical-path", help="Outline what decides the makespan.")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="Draw what every rank holds under its lane.")] = False,
-    start: Annotated[float | None, typer.Option("--from", min=0.0, help="Draw from this time on.")] = None,
-    end: Annotated[float | None, typer.Option("--to", min=0.0, help="Draw up to this time.")] = None,
+    *,
+    timing: Timing,
+    sending: Sending,
+    look: Look,
     graph: Annotated[Graph | None, typer.Option(help="Draw stages, or what operations need, not time.")] = None,
-    ranks: Annotated[str | None, typer.Option(metavar="R,A-B", help="Draw these ranks only, as in 0,4-7.")] = None,
     width: Annotated[int | None, typer.Option(min=40, help="Columns of text without -o; else the terminal's.")] = None,
     max_ops: MaxOps = DEFAULT_MAX_OPS,
 ) -> None:
@@ -94,22 +103,19 @@ def visualize(
 
     Example: piper-dsl visualize 1f1b -p p=2 -p m=4 measured.json -o predicted_and_measured.svg
     """
-    from ..draw import THEMES, View
-
-    check_names(transport, placement)
-    view = View(THEMES[theme.value], transfers, critical_path, memory, start, end, _ranks(ranks))
+    view = look.view
     with errors():
         if graph:
             if len(files) > 1 or not output:
                 raise typer.BadParameter("a graph is one schedule's, and a picture: name one file, and -o graph.svg")
-            if any((cost, costs, latency, transfers, critical_path, memory, start, end, ranks)):
+            if timing.given or look != Look(theme=look.theme):
                 raise typer.BadParameter("a graph shows no time: leave out costs, ranks and what is drawn in time")
-            _draw_graph(graph, loaded(files[0], param, max_ops), transport, view.theme, output)
+            _draw_graph(graph, loaded(files[0], param, max_ops), sending.transport, view.theme, output)
             return
         values = values_of(param)
-        subjects = find_subjects(files, param, cost, latency, costs)
+        subjects = find_subjects(files, param, timing)
         subjects = replace(subjects, shared=subjects.shared and len(files) > 1)
-        drawn = Drawn(files, subjects, transport, placement, max_ops, view)
+        drawn = Drawn(files, subjects, sending, max_ops, view)
         if any(len(several) > 1 for several in values.values()):
             findings = _draw_sweep(drawn, values, output or ())
         else:
