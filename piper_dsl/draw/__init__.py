@@ -107,5 +107,7 @@ def write(path: str | os.PathLike[str], content: bytes) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
+    except FileExistsError as error:
+        raise DrawError(f"cannot write {target}: {target.parent} is not a folder", "choose another place") from error
     except OSError as error:
         raise DrawError(f"cannot write {target}: {error.strerror}", "choose a file that can be written") from error

@@ -14,8 +14,8 @@ _LEAST_WIDTH, _FITTING_WIDTH, _MOST_WIDTH = 500.0, 1040.0, 14_400.0
 _AGGREGATED_WIDTH = 900.0
 _GRAIN_WIDTH = 22.0
 _SMALLEST_FONT, _LARGEST_FONT = 5.5, 10.0
-_DIGIT, _PADDING = 0.58, 2.5
-"""The width of a digit as a share of the font size, and what a box keeps free around its label."""
+_DIGIT, _CAPITAL, _PADDING = 0.58, 0.74, 2.5
+"""The widths of a digit and a letter as shares of the font size, and what a box keeps free around its label."""
 _ARROW_GAP = 11.0
 """What lanes keep between them where arrows lead from one to the next."""
 
@@ -52,7 +52,8 @@ class Frame:
 
     def fits(self, label: str, width: float) -> bool:
         """Whether a box of this width has room for a label."""
-        return len(label) * _DIGIT * self.font + _PADDING / 2 <= width
+        letters = sum(_DIGIT if letter.isdigit() else _CAPITAL for letter in label)
+        return letters * self.font + _PADDING / 2 <= width
 
 
 def find_frame(scenes: Sequence[Scene]) -> Frame:

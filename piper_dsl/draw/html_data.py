@@ -70,12 +70,21 @@ def _legend(scenes: Sequence[Scene], *, moved: bool, changed: bool) -> list[dict
     kinds = sorted({kind for scene in scenes for kind in kinds_present(scene)})
     theme = scenes[0].view.theme
     fills = [(paint(kind, theme=theme).fill, f"{kind.name} {kind.description}") for kind in kinds]
-    entries = [{"fill": fill, "edge": "transparent", "said": said} for fill, said in fills]
-    entries.append({"fill": theme.lane, "edge": theme.lane_edge, "said": "idle"})
+    entries = [{"fill": fill, "edge": "transparent", "line": "", "said": said} for fill, said in fills]
+    entries.append({"fill": theme.lane, "edge": theme.lane_edge, "line": "", "said": "idle"})
     if moved:
-        entries.append({"fill": "none", "edge": theme.alarm, "said": "in another order than in the first"})
+        entries.append(
+            {
+                "fill": "none",
+                "edge": theme.alarm,
+                "line": theme.moved_line,
+                "said": "in another order than in the first",
+            }
+        )
     if changed:
-        entries.append({"fill": "none", "edge": theme.changed, "said": "takes another time"})
+        entries.append(
+            {"fill": "none", "edge": theme.changed, "line": theme.changed_line, "said": "takes another time"}
+        )
     return entries
 
 

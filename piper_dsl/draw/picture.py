@@ -11,7 +11,7 @@ from .frame import Frame, find_frame
 from .picture_legend import legend_shapes
 from .picture_panel import heading_height, panel_shapes
 from .scene import Scene
-from .shapes import Arrow, Shape, rectangle, words
+from .shapes import LETTER, Arrow, Shape, rectangle, words
 from .ticks import tick_step, ticks
 
 __all__ = ["draw_picture"]
@@ -60,8 +60,10 @@ def _axis(scene: Scene, frame: Frame, end: float, line: float) -> Iterator[Shape
     yield rectangle("axis", 0.0, line, frame.width, 1.0, fillcolor=theme.axis, penwidth="0")
     if end <= frame.start:
         return
-    for time in ticks(frame.start, end, tick_step(_TICK_DISTANCE / frame.scale)):
+    found = ticks(frame.start, end, tick_step(_TICK_DISTANCE / frame.scale))
+    for time in found:
         x, label = frame.x(time), number(time)
         yield rectangle(f"tick {label}", x - 0.36, line - 3.0, 0.72, 3.0, fillcolor=theme.muted, penwidth="0")
         yield words(f"time {label}", label, x, line - 9.0, _SMALL, "n", fontcolor=theme.muted)
-    yield words("time", "time", -6.0, line - 9.0, _SMALL, "r", fontcolor=theme.muted)
+    aside = max(6.0, 3.0 + _SMALL * LETTER * len(number(found[0])) / 2 - frame.x(found[0])) if found else 6.0
+    yield words("time", "time", -aside, line - 9.0, _SMALL, "r", fontcolor=theme.muted)

@@ -98,10 +98,12 @@ def _lines(scenes: Sequence[Scene], frame: Frame, theme: Theme) -> Iterator[_Ent
         yield _Entry("stuck", "stuck: waits for what never ends", ("none",), look=look)
     differences = [find_differences(scene, scenes[0]) for scene in scenes[1:]]
     if any(found.moved for found in differences):
-        yield _Entry("moved", "in another order than in the first", ("none",), look=_outlined(theme.alarm))
+        yield _Entry(
+            "moved", "in another order than in the first", ("none",), look=_outlined(theme.alarm, theme.moved_line)
+        )
     if any(found.changed for found in differences):
-        yield _Entry("changed", "takes another time", ("none",), look=_outlined(theme.changed))
+        yield _Entry("changed", "takes another time", ("none",), look=_outlined(theme.changed, theme.changed_line))
 
 
-def _outlined(color: str) -> dict[str, str]:
-    return {"style": "", "color": color, "penwidth": "1.6"}
+def _outlined(color: str, line: str = "") -> dict[str, str]:
+    return {"style": line, "color": color, "penwidth": "1.6"}

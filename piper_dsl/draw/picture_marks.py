@@ -22,16 +22,18 @@ def path_shapes(scene: Scene, frame: Frame) -> Iterator[Shape]:
 
 def difference_shapes(scene: Scene, frame: Frame, reference: Scene) -> Iterator[Shape]:
     """The boxes that run after another operation, or take longer or shorter, than in the reference."""
-    found = find_differences(scene, reference)
-    yield from _outlines(scene, frame, "moved", found.moved, scene.view.theme.alarm)
-    yield from _outlines(scene, frame, "slower or faster", found.changed, scene.view.theme.changed)
+    found, theme = find_differences(scene, reference), scene.view.theme
+    yield from _outlines(scene, frame, "moved", found.moved, theme.alarm, theme.moved_line)
+    yield from _outlines(scene, frame, "slower or faster", found.changed, theme.changed, theme.changed_line)
 
 
-def _outlines(scene: Scene, frame: Frame, what: str, indices: Iterable[int], color: str) -> Iterator[Shape]:
+def _outlines(
+    scene: Scene, frame: Frame, what: str, indices: Iterable[int], color: str, line: str = ""
+) -> Iterator[Shape]:
     for index in indices:
         left, right = (frame.x(float(time[index])) for time in (scene.timeline.start, scene.timeline.end))
         bottom = frame.bottom(scene.row_of[int(scene.schedule.rank[index])])
-        look = {"style": "", "fillcolor": "none", "color": color, "penwidth": "1.6"}
+        look = {"style": line, "fillcolor": "none", "color": color, "penwidth": "1.6"}
         name = f"{what} {box_name(scene, index)}"
         yield rectangle(name, left + 0.4, bottom + 0.4, max(right - left - 0.8, 1.0), frame.lane - 0.8, **look)
 

@@ -51,7 +51,8 @@ class Theme:
 
     ``lane`` shows where a rank idles and ``lane_edge`` outlines it; ``path`` outlines the critical path,
     ``alarm`` what is stuck or in another order, ``changed`` what takes another time; ``memory`` fills the
-    curves of activations.
+    curves of activations. ``moved_line`` and ``changed_line`` are styles of Graphviz for the last two outlines,
+    where colours do not tell them apart.
     """
 
     name: str
@@ -69,6 +70,8 @@ class Theme:
     alarm: str
     changed: str
     memory: str
+    moved_line: str = ""
+    changed_line: str = ""
 
 
 LIGHT = Theme(
@@ -118,8 +121,10 @@ PRINT = replace(
     arrow="#444444",
     path="#000000",
     alarm="#000000",
-    changed="#707070",
+    changed="#000000",
     memory="#c9c9c9",
+    moved_line="dashed",
+    changed_line="dotted",
 )
 THEMES = MappingProxyType({theme.name: theme for theme in (LIGHT, DARK, PRINT)})
 """By name."""

@@ -101,6 +101,8 @@ def test_a_path_that_cannot_be_written(timeline, tmp_path):
         with pytest.raises(DrawError, match="cannot write") as caught:
             draw(timeline, path)
         assert str(path) in caught.value.message
+    with pytest.raises(DrawError, match=r"file is not a folder; choose another place"):
+        draw(timeline, tmp_path / "file" / "a.txt")
 
 
 def test_no_program_at_all(programs):

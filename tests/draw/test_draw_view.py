@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -222,3 +223,17 @@ def test_arrows_across_other_lanes_are_seen_through(make_timeline):
 
 def test_peaks_that_are_the_same_are_one_number(make_timeline):
     assert "peak activations 64 on every rank" in dot_source(make_timeline("zb_v", p=32, m=64))
+
+
+def test_in_print_outlines_differ_by_their_lines(make_timeline, read_nodes):
+    predicted = make_timeline("1f1b", p=2, m=4)
+    slower = replace(predicted, end=predicted.end + 0.3 * (predicted.schedule.kind == Kind.F))
+    nodes = read_nodes(dot_source(predicted, slower, make_timeline("gpipe", p=2, m=4), theme=PRINT, critical_path=True))
+    marks = ("critical", "slower or faster", "moved")
+    styles = {mark: {n.attributes["style"] for k, n in nodes.items() if mark in k and "#" in k} for mark in marks}
+    assert styles == {"critical": {""}, "slower or faster": {"dotted"}, "moved": {"dashed"}}
+
+
+def test_words_beside_the_axis_stay_apart(make_timeline, read_nodes):
+    nodes = read_nodes(dot_source(make_timeline("1f1b", p=4, m=8), start=20.0))
+    assert nodes["time"].right <= nodes["time 20"].left + 8  # a letter to spare in both

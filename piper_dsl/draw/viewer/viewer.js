@@ -11,7 +11,7 @@ let data, operations, rows, panels, theme, byRow;  // of the variant that is sho
 const element = (id) => document.getElementById(id);
 const lanes = element("lanes"), axis = element("axis"), tip = element("tip"), reasons = element("reasons");
 const MARGIN = 76, RIGHT = 8, TITLE = 30, LINE = 15, LANE = 26, GAP = 6, MEMORY = 18, MARK = 2, AXIS = 26;
-const FACTS = "12px system-ui, sans-serif", MOST_ARROWS = 2000, MOST_REASONS = 60, LEAST_LABEL = 6.5;
+const FACTS = "12px system-ui, sans-serif", DASHES = { dashed: [4, 3], dotted: [1.5, 2] }, MOST_ARROWS = 2000, MOST_REASONS = 60, LEAST_LABEL = 6.5;
 
 const state = { from: 0, to: 1, selected: -1, width: 0, transfers: false, path: false, memory: false, facts: [] };
 
@@ -91,8 +91,8 @@ function draw() {
   brush.rect(MARGIN, 0, state.width - MARGIN, height());
   brush.clip();
   if (state.path) outline(brush, data.critical, theme.path, 2);
-  outline(brush, data.moved, theme.alarm, 1.5);
-  outline(brush, data.changed, theme.changed, 1.5);
+  outline(brush, data.moved, theme.alarm, 1.5, theme.moved_line);
+  outline(brush, data.changed, theme.changed, 1.5, theme.changed_line);
   if (state.selected >= 0) outline(brush, chain(state.selected), theme.ink, 2.5);
   brush.restore();
   drawAxis();
@@ -232,7 +232,8 @@ function arrow(brush, source, target, leaves, arrives) {
   brush.fill();
 }
 
-function outline(brush, indices, color, width) {
+function outline(brush, indices, color, width, line = "") {
+  brush.setLineDash(DASHES[line] ?? []);
   brush.strokeStyle = color;
   for (const i of indices) {
     const { left, right, top: upper, height: tall } = box(i);
@@ -242,6 +243,7 @@ function outline(brush, indices, color, width) {
     }
   }
   brush.lineWidth = 1;
+  brush.setLineDash([]);
 }
 
 // --- reasons ---------------------------------------------------------------------------------------------------
@@ -415,15 +417,15 @@ function open() {
   Object.assign(state, { from: data.from, to: data.to });
   element("title").textContent = panels[0].title;
   element("facts").textContent = panels[0].facts.join(" · ");
-  element("legend").replaceChildren(...data.legend.flatMap(({ fill, edge, said }) => [swatch(fill, edge), said]));
+  element("legend").replaceChildren(...data.legend.flatMap(({ fill, edge, line, said }) => [swatch(fill, edge, line), said]));
   select(-1);
 }
 
-function swatch(fill, edge) {
+function swatch(fill, edge, line) {
   const found = document.createElement("span");
   found.className = "swatch";
   found.style.background = fill;
-  found.style.outline = `2px solid ${edge}`;
+  found.style.outline = `2px ${line || "solid"} ${edge}`;
   return found;
 }
 
