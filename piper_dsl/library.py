@@ -61,6 +61,9 @@ def load(
 
     Parameters may also come as a mapping. Raises :class:`PipeError` with every finding.
     """
+    if name.endswith(".json"):
+        help_ = "a measured timeline stands beside schedules in visualize and compare; schedules end in .pipe or .csv"
+        raise PipeError(Diagnostic("P001", f"{name} is no schedule", None, help_))
     source, given = read_source(name), {**(parameters or {}), **named}
     if source.name.endswith(CSV_SUFFIX):
         if given:

@@ -18,7 +18,7 @@ from .scene import Scene
 __all__ = ["Sweep", "html_page", "sweep_page"]
 
 _MOST = 300_000
-"""Operations in one page, of all its variants: about 35 MB."""
+"""Operations in one page, of all its variants: some 30 MB."""
 
 
 @dataclass(frozen=True)

@@ -329,3 +329,11 @@ def test_a_part_that_is_no_number() -> None:
     result = _invoke("simulate", "1f1b", "--released-at-input", "nan")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "released_at_input must be a finite number" in _words(result.stderr)
+
+
+@pytest.mark.parametrize("command", LOADING)
+def test_a_measured_timeline_where_a_schedule_is_asked_for(command: str, tmp_path: Path) -> None:
+    (tmp_path / "measured.json").write_text("{}")
+    result = _invoke(command, str(tmp_path / "measured.json"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert ("this is no measured timeline" if command == "visualize" else "is no schedule") in _words(result.stderr)

@@ -11,9 +11,12 @@ let data, operations, rows, panels, theme, byRow;  // of the variant that is sho
 const element = (id) => document.getElementById(id);
 const lanes = element("lanes"), axis = element("axis"), tip = element("tip"), reasons = element("reasons");
 const MARGIN = 76, RIGHT = 8, TITLE = 30, LINE = 15, LANE = 26, GAP = 6, MEMORY = 18, MARK = 2, AXIS = 26;
-const FACTS = "12px system-ui, sans-serif", DASHES = { dashed: [4, 3], dotted: [1.5, 2] }, MOST_ARROWS = 2000, MOST_REASONS = 60, LEAST_LABEL = 6.5;
+const MOST_ARROWS = 2000, MOST_REASONS = 60, LEAST_LABEL = 6.5;
+const FACTS = "12px system-ui, sans-serif", DASHES = { dashed: [4, 3], dotted: [1.5, 2] };
 
-const state = { from: 0, to: 1, selected: -1, width: 0, transfers: false, path: false, memory: false, facts: [] };
+// The facts of every panel in lines, and the room that titles and facts take down to its lanes.
+const state = { from: 0, to: 1, selected: -1, width: 0, transfers: false, path: false, memory: false, facts: [],
+  headings: [] };
 
 // --- where things are ------------------------------------------------------------------------------------------
 
@@ -22,10 +25,7 @@ const across = () => state.width - MARGIN - RIGHT;
 const x = (time) => MARGIN + (time - state.from) / (state.to - state.from) * across();
 const timeAt = (px) => state.from + (px - MARGIN) / across() * (state.to - state.from);
 const pitch = () => LANE + GAP + (state.memory ? MEMORY : 0);
-// The title and the facts of every panel but the first, which has them above the lanes.
-const headings = (last) => panels.slice(1, last + 1)
-  .reduce((sum, _, k) => sum + TITLE + LINE * state.facts[k + 1].length, 0);
-const top = (row) => row * pitch() + headings(rows[row].panel) + GAP;
+const top = (row) => row * pitch() + state.headings[rows[row].panel] + GAP;
 const height = () => top(rows.length - 1) + pitch() + GAP;
 const rowAt = (y) => rows.findIndex((_, row) => y >= top(row) && y < top(row) + LANE);
 
@@ -80,6 +80,8 @@ function sized(canvas, tall) {
 function draw() {
   state.width = Math.max(300, lanes.clientWidth);
   state.facts = panels.map(({ facts }) => wrapped(facts));
+  state.headings = [0];  // the first has its words above the lanes
+  for (const lines of state.facts.slice(1)) state.headings.push(state.headings.at(-1) + TITLE + LINE * lines.length);
   const brush = sized(lanes, height());
   lanes.dataset.window = `${state.from} ${state.to}`;
   drawGrid(brush);
@@ -205,7 +207,10 @@ function drawMemory(brush, row) {
     brush.lineTo(x(time), k ? floor - held[k - 1] / data.most * (MEMORY - 3) : floor);
     brush.lineTo(x(time), upper);
   });
-  if (times.length) brush.lineTo(x(times.at(-1)), floor);
+  if (times.length) {
+    brush.lineTo(x(data.end), floor - held.at(-1) / data.most * (MEMORY - 3));  // what is stuck holds it for ever
+    brush.lineTo(x(data.end), floor);
+  }
   brush.fill();
 }
 
