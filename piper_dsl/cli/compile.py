@@ -87,10 +87,7 @@ def _compiled(program: Program, target: CompileTarget, format: Format) -> str:
 
     if target is CompileTarget.JSON:
         return program.to_json() + "\n"
-    try:
-        plan = plan_binds(program)
-    except ValueError as error:
-        raise PipeError(Diagnostic("P702", f"target {target.value}: {error}")) from error
+    plan = plan_binds(program)
     if target is CompileTarget.PYTHON:
         _require_steps(plan)
         if any(len(copies) > 1 for copies in program.placement.copies):
@@ -99,7 +96,7 @@ def _compiled(program: Program, target: CompileTarget, format: Format) -> str:
         return python_source(program, plan)
     if format is Format.JSON:
         return _json(program, plan)
-    crossing = sum(bind.receives for bind in plan.binds)
+    crossing = sum(len(bind.targets) for bind in plan.binds)
     summary = f"{program.name}: {len(plan.binds)} binds on {program.ranks} actors, {crossing} edges between actors"
     return "\n".join([summary, *bind_lines(plan)]) + "\n"
 
@@ -115,11 +112,11 @@ def _require_steps(plan: BindPlan) -> None:
 def _json(program: Program, plan: BindPlan) -> str:
     binds = [
         {
-            "result": bind.result,
+            "results": bind.results,
             "rank": bind.rank,
             "method": bind.method,
             "operation": str(bind.operation),
-            "source": bind.source,
+            "sources": bind.sources,
             "between_actors": bind.receives,
         }
         for bind in plan.binds

@@ -1,21 +1,23 @@
 """The Program as binds of a Ray DAG: one call on an actor for every operation, in the global order.
 
-Plain data that knows nothing of Ray. The target binds it, the python target prints it. What Ray's
-compiled graphs carry decides the shape: at most one message comes in per call and it comes from
-another rank; forward to backward, and stage to stage on one rank, go through the actor's state; a
-call that gets no message takes the token of an earlier call on its actor, so that every call has an
-input and none is left unread; what is still unread ends in the rank's `finish`.
+Plain data that knows nothing of Ray. The target binds it, the python target prints it. What Ray's compiled graphs
+carry decides the shape: messages come from other ranks; forward to backward, and stage to stage on one rank, go
+through the actor's state; a call that gets no message takes the token of an earlier call on its actor, so that every
+call has an input and none is left unread; what is still unread ends in the rank's `finish`. A call that has messages
+for several stages returns one for each. On accelerators a call can read one message and send one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..ir.operations import Kind, Operation
 from ..plan.tokens import Call, thread_tokens
 from .program import Code, Instruction, Program
 
-__all__ = ["METHODS", "Bind", "BindPlan", "plan_binds"]
+__all__ = ["ENDING", "METHODS", "Bind", "BindPlan", "plan_binds"]
 
 METHODS = {
     Kind.F: "forward",
@@ -30,29 +32,42 @@ METHODS = {
 }
 """The actor method of every kind."""
 
+ENDING = ("finish", "keep", "sum_shared", "conclude")
+"""The methods that end a step, in this order; each takes what the one before returned, on all ranks or its own."""
+
 _CALLED = frozenset(Code(kind) for kind in METHODS)
 
 
 @dataclass(frozen=True)
 class Bind:
-    """One call: ``result = rank.method(source, stage, microbatch, …)``.
+    """One call: ``results = rank.method(stage, microbatch, …, *sources)``.
 
-    ``source`` is the result it reads, a message from another rank where ``receives`` is true, else a
-    token. ``target`` is the stage on another rank that reads ``result``, None where it is a token.
-    ``frees``: the microbatch's buffers are dropped after the call.
+    ``sources`` are the results it reads: messages from other ranks where ``receives`` is true, else one token.
+    ``targets`` are the stages on other ranks that read its results, one each; where there is none, its one result is a
+    token. ``frees``: the microbatch's buffers are dropped after the call.
     """
 
-    result: str
+    name: str
     rank: int
     operation: Operation
-    source: str
+    sources: tuple[str, ...]
     receives: bool
-    target: int | None
+    targets: tuple[int, ...]
     frees: bool
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return _results(self.name, self.targets)
 
     @property
     def method(self) -> str:
         return METHODS[self.operation.kind]
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """What its method takes before the sources."""
+        stage, microbatch = self.operation.stage, self.operation.microbatch
+        return (stage,) if microbatch is None else (stage, microbatch, self.targets, self.frees)
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,10 @@ class BindPlan:
     binds: tuple[Bind, ...]
     unread: tuple[tuple[str, ...], ...]
 
+    def joint(self) -> Bind | None:
+        """A call that reads or sends more than one message, if there is one."""
+        return next((bind for bind in self.binds if len(bind.sources) > 1 or len(bind.targets) > 1), None)
+
 
 def loaded(rank: int) -> str:
     """The name of the token that says a rank has its data."""
@@ -69,39 +88,33 @@ def loaded(rank: int) -> str:
 
 
 def plan_binds(program: Program) -> BindPlan:
-    """The binds of a program.
-
-    Raises ValueError for an operation with more than one message in or out, which one call cannot
-    carry: a stage graph that joins or splits across ranks.
-    """
-    incoming, outgoing = _messages(program)
-    freed = {(i.stage, i.microbatch): i for _, i in program.in_order() if i.code is Code.FREE}
+    """The binds of a program."""
+    messages = _Messages(program)
+    freed = {(i.stage, i.microbatch) for _, i in program.in_order() if i.code is Code.FREE}
     last = _last_before_free(program)
     calls = [(rank, i.operation) for rank, i in program.in_order() if i.code in _CALLED]
     names = [_on_rank(program, operation, rank) for rank, operation in calls]
-    called = [_call(name, *call, incoming, outgoing) for name, call in zip(names, calls, strict=True)]
+    called = [messages.call(name, *call) for name, call in zip(names, calls, strict=True)]
     threaded = thread_tokens(called, loaded, program.ranks)
     binds = []
-    for name, (rank, operation), source in zip(names, calls, threaded.sources, strict=True):
+    for name, (rank, operation), sources in zip(names, calls, threaded.sources, strict=True):
         key = (operation.stage, operation.microbatch)
         bind = Bind(
-            result=name,
+            name=name,
             rank=rank,
             operation=operation,
-            source=source,
-            receives=operation in incoming,
-            target=outgoing.get(operation),
+            sources=sources,
+            receives=operation in messages.incoming,
+            targets=tuple(messages.outgoing.get(operation, ())),
             frees=key in freed and last[key] == operation,
         )
         binds.append(bind)
     return BindPlan(tuple(binds), threaded.unread)
 
 
-def _call(
-    name: str, rank: int, operation: Operation, incoming: dict[Operation, Operation], outgoing: dict[Operation, int]
-) -> Call[str]:
-    message = incoming.get(operation)
-    return Call(rank, name, None if message is None else _name(message), operation in outgoing)
+def _results(name: str, targets: Sequence[int]) -> tuple[str, ...]:
+    """The names of what a call returns: its own, or one for each of several stages."""
+    return (name,) if len(targets) < 2 else tuple(f"{name}_to{target}" for target in targets)
 
 
 def _name(operation: Operation) -> str:
@@ -115,20 +128,24 @@ def _on_rank(program: Program, operation: Operation, rank: int) -> str:
     return f"{_name(operation)}_r{rank}" if copied else _name(operation)
 
 
-def _messages(program: Program) -> tuple[dict[Operation, Operation], dict[Operation, int]]:
-    """By operation: the one whose message it reads, and the stage that its own message goes to."""
-    incoming: dict[Operation, Operation] = {}
-    outgoing: dict[Operation, int] = {}
-    split = {(i.stage, i.microbatch) for _, i in program.in_order() if i.code is Code.I}
-    for _, instruction in program.in_order():
-        if instruction.code not in (Code.SEND_F, Code.SEND_B):
-            continue
-        producer, consumer = _ends(instruction, split)
-        if producer in outgoing or consumer in incoming:
-            which = f"{consumer} reads" if consumer in incoming else f"{producer} sends"
-            raise ValueError(f"{which} more than one message between ranks; a Ray DAG call carries one")
-        outgoing[producer], incoming[consumer] = consumer.stage, producer
-    return incoming, outgoing
+class _Messages:
+    """By operation: the names of the messages that it reads, and the stages that its own go to."""
+
+    def __init__(self, program: Program) -> None:
+        self.incoming: dict[Operation, list[str]] = {}
+        self.outgoing: dict[Operation, list[int]] = {}
+        split = {(i.stage, i.microbatch) for _, i in program.in_order() if i.code is Code.I}
+        sends = [i for _, i in program.in_order() if i.code in (Code.SEND_F, Code.SEND_B)]
+        ends = [_ends(send, split) for send in sends]
+        for producer, consumer in ends:
+            self.outgoing.setdefault(producer, []).append(consumer.stage)
+        for producer, consumer in ends:
+            targets = self.outgoing[producer]
+            name = _results(_name(producer), targets)[targets.index(consumer.stage) if len(targets) > 1 else 0]
+            self.incoming.setdefault(consumer, []).append(name)
+
+    def call(self, name: str, rank: int, operation: Operation) -> Call[str]:
+        return Call(rank, name, tuple(self.incoming.get(operation, ())), operation in self.outgoing)
 
 
 def _ends(send: Instruction, split: set[tuple[int, int | None]]) -> tuple[Operation, Operation]:

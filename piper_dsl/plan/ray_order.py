@@ -102,7 +102,7 @@ class _Binds:
         self._output, self.input = self._count + 2 * self._ranks, self._count + 2 * self._ranks + 1
         calls = list(self._calls(schedule, transfers))
         threaded: Threaded[int] = thread_tokens(calls, self._load, self._ranks)
-        self._source = {call.result: source for call, source in zip(calls, threaded.sources, strict=True)}
+        self._source = {call.result: source for call, (source,) in zip(calls, threaded.sources, strict=True)}
         self._unread = threaded.unread
         self._readers: dict[int, list[int]] = {}
         for call, source in self._source.items():
@@ -123,11 +123,13 @@ class _Binds:
         return [*self._readers.get(node, ()), self._source.get(node, self.input)]
 
     def _calls(self, schedule: Schedule, transfers: Transfers) -> Iterator[Call[int]]:
+        # One message a call is all that Ray's accelerators carry.
         message = dict(zip(transfers.consumer.tolist(), transfers.producer.tolist(), strict=True))
         sends = set(transfers.producer.tolist())
         rank_of = schedule.rank.tolist()
         for row in _rows(schedule):
-            yield from (Call(rank_of[call], call, message.get(call), call in sends) for call in row)
+            for call in row:
+                yield Call(rank_of[call], call, (message[call],) if call in message else (), call in sends)
 
     def _load(self, rank: int) -> int:
         return self._count + rank

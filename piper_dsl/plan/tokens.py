@@ -13,19 +13,19 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass(frozen=True)
 class Call(Generic[Name]):
-    """A call on a rank: its result, the message it reads, if any, and whether its result is a message too."""
+    """A call on a rank: its result, the messages it reads, and whether its result is a message too."""
 
     rank: int
     result: Name
-    message: Name | None
+    messages: tuple[Name, ...]
     sends: bool
 
 
 @dataclass(frozen=True)
 class Threaded(Generic[Name]):
-    """``sources[k]`` is what call ``k`` reads; ``unread[r]`` are the results that rank ``r`` reads at its end."""
+    """``sources[k]`` are what call ``k`` reads; ``unread[r]`` are the results that rank ``r`` reads at its end."""
 
-    sources: tuple[Name, ...]
+    sources: tuple[tuple[Name, ...], ...]
     unread: tuple[tuple[Name, ...], ...]
 
 
@@ -36,13 +36,13 @@ def thread_tokens(calls: Iterable[Call[Name]], loaded: Callable[[int], Name], ra
     that its rank has its data.
     """
     unread: list[list[Name]] = [[] for _ in range(ranks)]
-    sources: list[Name] = []
+    sources: list[tuple[Name, ...]] = []
     for call in calls:
         mine = unread[call.rank]
-        sources.append(call.message if call.message is not None else mine.pop() if mine else loaded(call.rank))
+        sources.append(call.messages or ((mine.pop() if mine else loaded(call.rank)),))
         if not call.sends:
             mine.append(call.result)
-    read = set(sources)
+    read = {name for names in sources for name in names}
     for rank, names in enumerate(unread):
         if not names or loaded(rank) not in read:
             names.append(loaded(rank))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 
@@ -54,7 +55,10 @@ class Layout:
     @classmethod
     def of(cls, message: Message) -> Layout:
         shapes = tuple(tuple(x.shape) for x in message.tensors)
-        return cls(shapes, tuple(x.dtype for x in message.tensors), message.needs_grad)
+        return _layout(shapes, tuple(x.dtype for x in message.tensors), message.needs_grad)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _layout, (self.shapes, self.dtypes, self.needs_grad)
 
     @cached_property
     def _parts(self) -> tuple[tuple[int, int], ...]:
@@ -83,3 +87,9 @@ class Layout:
 
     def __str__(self) -> str:
         return ", ".join(f"{dtype} {shape}" for dtype, shape in zip(self.dtypes, self.shapes, strict=True)) or "nothing"
+
+
+@lru_cache(1024)
+def _layout(*parts: Any) -> Layout:
+    """The same one for the same messages, which come again with every microbatch."""
+    return Layout(*parts)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 
 from .layout import Layout
@@ -14,28 +16,40 @@ __all__ = ["Packed", "can_pack"]
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A message whose tensors lie in ``data`` as ``layout`` says."""
+    """A message whose tensors are the bytes of ``parts``, one each, as ``layout`` says.
+
+    On the CPU the bytes are those of the tensors: it is to be pickled before they change.
+    """
 
     step: int
     source: int
     target: int
     microbatch: int
     layout: Layout
-    data: bytes
+    parts: tuple[np.ndarray, ...]
 
     @classmethod
     def of(cls, message: Message) -> Packed:
-        layout = Layout.of(message)
-        buffer = torch.empty(layout.nbytes, dtype=torch.uint8)
-        with torch.no_grad():
-            layout.write(message, buffer)
-        data = buffer.numpy().tobytes()
-        return cls(message.step, message.source, message.target, message.microbatch, layout, data)
+        parts = tuple(_bytes(x) for x in message.tensors)
+        return cls(message.step, message.source, message.target, message.microbatch, Layout.of(message), parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packed, (self.step, self.source, self.target, self.microbatch, self.layout, self.parts)
 
     def message(self) -> Message:
-        """The message, in memory of its own, on the CPU."""
-        tensors = self.layout.views(torch.frombuffer(bytearray(self.data), dtype=torch.uint8))
+        """The message, on the CPU. Its memory is that of the parts, unless that cannot be written to."""
+        rows = zip(self.parts, self.layout.dtypes, self.layout.shapes, strict=True)
+        tensors = tuple(torch.from_numpy(_writable(part)).view(dtype).view(shape) for part, dtype, shape in rows)
         return Message(self.step, self.source, self.target, self.microbatch, tensors, self.layout.needs_grad)
+
+
+def _bytes(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+
+
+def _writable(part: np.ndarray) -> np.ndarray:
+    """The same bytes: what Ray reads from its object store cannot be written to."""
+    return part if part.flags.writeable else part.copy()
 
 
 def can_pack(tensors: tuple[torch.Tensor, ...]) -> bool:

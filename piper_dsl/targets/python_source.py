@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..lower.binds import Bind, BindPlan, loaded
+from collections.abc import Iterator
+
+from ..lower.binds import ENDING, Bind, BindPlan, loaded
 from ..lower.program import Program
 
 __all__ = ["bind_lines", "python_source"]
@@ -38,9 +40,9 @@ def optimizer(parameters):
 
 
 def build_graph({actors}):
-    """Every line is one call on an actor: it takes what arrives (a message of another rank, or a token
-    that only orders it), the stage, the microbatch, the stage that reads its result (None: nobody on
-    another rank) and whether the microbatch is done with."""
+    """Every line is one call on an actor: it takes the stage, the microbatch, the stages on other ranks that
+    read its results, one each, whether the microbatch is done with, and what arrives: messages of other ranks,
+    or a token that only orders it. The last lines end a step: where no rank failed, optimizers step."""
     with InputNode() as batch:
 {binds}
     return MultiOutputNode([{finished}])
@@ -70,12 +72,10 @@ def main():
         graph = build_graph(*ranks).experimental_compile(_max_inflight_executions=1)
         for step, (inputs, targets) in zip(range(STEPS), batches(4 * MICROBATCHES)):
             batch = split_batch(step, inputs, targets, MICROBATCHES, GRAPH, PLACEMENT)
-            for failure in [result.get(timeout=600) for result in graph.execute(batch)]:
-                if failure is not None:
+            reports = [result.get(timeout=600) for result in graph.execute(*batch)]
+            for failure in reports:
+                if isinstance(failure, Exception):
                     raise SystemExit(str(failure))
-            # All ranks are well: now their gradients count, and their optimizers step.
-            ray.get([rank.keep.remote() for rank in ranks])
-            reports = ray.get([rank.update.remote() for rank in ranks])
             losses = [loss for report in reports for loss in report.losses.values()]
             print(f"step {{step + 1}}: loss {{sum(losses) / len(losses):.4f}}", flush=True)
         graph.teardown()
@@ -89,19 +89,26 @@ if __name__ == "__main__":
 
 
 def bind_lines(plan: BindPlan) -> list[str]:
-    """One line a bind: ``f0_s1 = rank1.forward.bind(f0_s0, 1, 0, 2, False)``."""
+    """One line a bind: ``f0_s1 = rank1.forward.bind(1, 0, (2,), False, f0_s0)``."""
     ranks = range(len(plan.unread))
-    lines = [f"{loaded(rank)} = rank{rank}.load.bind(batch, {rank})" for rank in ranks]
-    lines += [_line(bind) for bind in plan.binds]
-    return lines + [f"finished{rank} = rank{rank}.finish.bind({', '.join(plan.unread[rank])})" for rank in ranks]
+    lines = [f"{loaded(rank)} = rank{rank}.load.bind(batch[{rank}])" for rank in ranks]
+    return lines + [_line(bind) for bind in plan.binds] + list(_ending(plan))
 
 
 def _line(bind: Bind) -> str:
-    constants: list[object] = [bind.operation.stage]
-    if bind.operation.microbatch is not None:
-        constants += [bind.operation.microbatch, bind.target, bind.frees]
-    arguments = ", ".join(map(str, [bind.source, *constants]))
-    return f"{bind.result} = rank{bind.rank}.{bind.method}.bind({arguments})"
+    arguments = ", ".join([*map(str, bind.constants), *bind.sources])
+    several = f".options(num_returns={len(bind.results)})" if len(bind.results) > 1 else ""
+    return f"{', '.join(bind.results)} = rank{bind.rank}.{bind.method}{several}.bind({arguments})"
+
+
+def _ending(plan: BindPlan) -> Iterator[str]:
+    read = [", ".join(names) for names in plan.unread]
+    for name in ENDING:
+        if name == "keep":
+            read = [", ".join(read)] * len(read)
+        for rank, names in enumerate(read):
+            yield f"{name}{rank} = rank{rank}.{name}.bind({names})"
+        read = [f"{name}{rank}" for rank in range(len(read))]
 
 
 def python_source(program: Program, plan: BindPlan) -> str:
@@ -118,7 +125,7 @@ def python_source(program: Program, plan: BindPlan) -> str:
         edges=program.graph.edges,
         actors=", ".join(f"rank{rank}" for rank in range(program.ranks)),
         binds="\n".join(f"        {line}" for line in bind_lines(plan)),
-        finished=", ".join(f"finished{rank}" for rank in range(program.ranks)),
+        finished=", ".join(f"{ENDING[-1]}{rank}" for rank in range(program.ranks)),
         trained=any(operation.kind in BACKWARD for operation in operations),
         recomputed=sorted((o.stage, o.microbatch) for o in operations if o.kind is Kind.R),
     )

@@ -12,127 +12,169 @@ from ..ir.operations import Kind, Operation
 from ..runtime.failure import OperationFailed
 from ..runtime.message import Message
 from ..runtime.packed import Packed
+from ..runtime.report import RankReport
 from ..runtime.shared import total
 from ..runtime.spec import Batch, RankSpec
+from .inbox import Address, Inbox
 from .rank_host import RankHost
 
 __all__ = ["PackingActor", "RankActor"]
 
-_Arrived = Message | OperationFailed | None
+Targets = tuple[int, ...]
+_Arrived = Any
+"""A message, sealed or not, a failure in the place of one, or a token: None."""
 
 
 class _RankActor(RankHost):
-    """One rank. Methods that are bound take what arrives first, then their constants.
+    """One rank. Methods that are bound take their constants, then what arrives.
 
-    They never raise: a failure is returned in place of the result, and whoever reads it passes it on
-    and computes nothing more in this step. So the graph stays in step and runs to its end. What the
-    step changes, it changes behind the graph, when all ranks are known to be well: ``keep`` and ``update``.
+    They never raise: a failure is returned in place of the result, and whoever reads it passes it on and computes
+    nothing more in this step. So the graph stays in step and runs to its end.
     """
 
     def __init__(self, spec: RankSpec) -> None:
         super().__init__(spec)
         self._failure: OperationFailed | None = None
         self._training = True
+        self._well = True
+        self._inbox: Inbox | None = None
+
+    # --- before the graph --------------------------------------------------------------------
+
+    def address(self) -> Address:
+        """Where other processes reach this one."""
+        self._inbox = self._inbox or Inbox(ray.get_runtime_context().get_node_id())
+        return self._inbox.address
+
+    def reaches(self, addresses: Sequence[Address]) -> bool:
+        """Whether this process reaches all addresses on its node."""
+        assert self._inbox is not None
+        return self._inbox.reaches(addresses)
 
     # --- bound into the graph ----------------------------------------------------------------
 
-    def load(self, batches: Sequence[Batch], rank: int) -> None:
+    def load(self, batch: Batch) -> None:
         """Starts a step with the data of this rank."""
         self._failure = None
-        self._training = batches[rank].training
-        self._rank.load(batches[rank])
+        self._training = batch.training
+        self._rank.load(batch)
 
-    def forward(self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool) -> _Arrived:
-        return self._run(arrived, Operation(Kind.F, stage, microbatch), target, frees)
+    def forward(self, stage: int, microbatch: int, targets: Targets, frees: bool, *arrived: _Arrived) -> Any:
+        return self._run(Operation(Kind.F, stage, microbatch), targets, frees, arrived)
 
-    def backward(self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool) -> _Arrived:
-        return self._run(arrived, Operation(Kind.B, stage, microbatch), target, frees)
+    def backward(self, stage: int, microbatch: int, targets: Targets, frees: bool, *arrived: _Arrived) -> Any:
+        return self._run(Operation(Kind.B, stage, microbatch), targets, frees, arrived)
 
-    def backward_input(
-        self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool
-    ) -> _Arrived:
-        return self._run(arrived, Operation(Kind.I, stage, microbatch), target, frees)
+    def backward_input(self, stage: int, microbatch: int, targets: Targets, frees: bool, *arrived: _Arrived) -> Any:
+        return self._run(Operation(Kind.I, stage, microbatch), targets, frees, arrived)
 
-    def backward_weight(
-        self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool
-    ) -> _Arrived:
-        return self._run(arrived, Operation(Kind.W, stage, microbatch), target, frees)
+    def backward_weight(self, stage: int, microbatch: int, targets: Targets, frees: bool, *arrived: _Arrived) -> Any:
+        return self._run(Operation(Kind.W, stage, microbatch), targets, frees, arrived)
 
-    def recompute(self, arrived: _Arrived, stage: int, microbatch: int, target: int | None, frees: bool) -> _Arrived:
-        return self._run(arrived, Operation(Kind.R, stage, microbatch), target, frees)
+    def recompute(self, stage: int, microbatch: int, targets: Targets, frees: bool, *arrived: _Arrived) -> Any:
+        return self._run(Operation(Kind.R, stage, microbatch), targets, frees, arrived)
 
-    def optimizer_step(self, arrived: _Arrived, stage: int) -> _Arrived:
-        return self._run(arrived, Operation(Kind.OPT, stage), None, False)
+    def optimizer_step(self, stage: int, *arrived: _Arrived) -> Any:
+        return self._run(Operation(Kind.OPT, stage), (), False, arrived)
 
-    def reduce_grad(self, arrived: _Arrived, stage: int) -> _Arrived:
-        return self._run(arrived, Operation(Kind.REDUCE_GRAD, stage), None, False)
+    def reduce_grad(self, stage: int, *arrived: _Arrived) -> Any:
+        return self._run(Operation(Kind.REDUCE_GRAD, stage), (), False, arrived)
 
-    def unshard(self, arrived: _Arrived, stage: int) -> _Arrived:
-        return self._run(arrived, Operation(Kind.UNSHARD, stage), None, False)
+    def unshard(self, stage: int, *arrived: _Arrived) -> Any:
+        return self._run(Operation(Kind.UNSHARD, stage), (), False, arrived)
 
-    def reshard(self, arrived: _Arrived, stage: int) -> _Arrived:
-        return self._run(arrived, Operation(Kind.RESHARD, stage), None, False)
+    def reshard(self, stage: int, *arrived: _Arrived) -> Any:
+        return self._run(Operation(Kind.RESHARD, stage), (), False, arrived)
+
+    def _run(self, operation: Operation, targets: Targets, frees: bool, arrived: Sequence[_Arrived]) -> Any:
+        """What an operation has for stages on other ranks: one result each, None for nobody; a failure instead."""
+        failed = next((value for value in arrived if isinstance(value, OperationFailed)), None)
+        self._failure = self._failure or failed
+        results: tuple[Any, ...] = ()
+        if self._failure is None:
+            try:
+                results = self._computed(operation, targets, frees, arrived)
+            except OperationFailed as failure:
+                self._failure = failure
+            except Exception as error:
+                self._failure = OperationFailed.wrap(self._rank.number, operation, error)
+        if self._failure is not None:
+            results = (self._failure,) * max(1, len(targets))
+        return results if len(results) > 1 else next(iter(results), None)
+
+    def _computed(
+        self, operation: Operation, targets: Targets, frees: bool, arrived: Sequence[_Arrived]
+    ) -> tuple[Any, ...]:
+        if not self._training and operation.kind is not Kind.F:
+            return (None,) * len(targets)
+        direction, stage, microbatch = _direction(operation), operation.stage, operation.microbatch
+        for value in arrived:
+            message = self._opened(value)
+            if isinstance(message, Message):
+                self._rank.receive(direction, message)
+        self._rank.run(operation)
+        if microbatch is None:
+            return ()
+        if frees:
+            self._rank.free(stage, microbatch)
+        return tuple(self._sealed(self._rank.send(direction, stage, target, microbatch)) for target in targets)
+
+    def _opened(self, value: Any) -> Any:
+        return value
+
+    def _sealed(self, message: Message) -> Any:
+        return message
+
+    # --- the end of a step: what it changes, it changes where all ranks are known to be well ----
 
     def finish(self, *tokens: _Arrived) -> OperationFailed | None:
-        """Ends the graph's part of a step; reads what nobody else does. Returns what failed, None if nothing."""
+        """Ends the operations; reads what nobody else does. Returns what failed, None if nothing."""
         failed = next((token for token in tokens if isinstance(token, OperationFailed)), None)
-        return self._failure or failed
-
-    def _run(self, arrived: _Arrived, operation: Operation, target: int | None, frees: bool) -> _Arrived:
-        if isinstance(arrived, OperationFailed):
-            self._failure = self._failure or arrived
-        if self._failure is not None:
-            return self._failure
-        try:
-            return self._computed(arrived, operation, target, frees)
-        except OperationFailed as failure:
-            self._failure = failure
-        except Exception as error:
-            self._failure = OperationFailed.wrap(self._rank.number, operation, error)
+        self._failure = self._failure or failed
         return self._failure
 
-    def _computed(self, arrived: _Arrived, operation: Operation, target: int | None, frees: bool) -> Message | None:
-        """Runs an operation; the message it has for a stage on another rank, if it has one."""
-        if not self._training and operation.kind is not Kind.F:
-            return None
-        if isinstance(arrived, Message):
-            self._rank.receive(_direction(operation), arrived)
-        self._rank.run(operation)
-        if operation.microbatch is None:
-            return None
-        if frees:
-            self._rank.free(operation.stage, operation.microbatch)
-        if target is None:
-            return None
-        return self._rank.send(_direction(operation), operation.stage, target, operation.microbatch)
+    def keep(self, *failures: OperationFailed | None) -> dict[int, torch.Tensor]:
+        """The gradients of the step count if no rank failed, else it leaves no trace on any.
 
-    # --- called behind the graph, on all ranks alike -----------------------------------------
+        Returns those gradients that are to be summed over ranks before they are stepped.
+        """
+        self._well = all(failure is None for failure in failures)
+        if not self._well:
+            self._rank.drop()
+        elif self._training:
+            self._rank.updates.keep()
+        return self._rank.updates.shared() if self._steps else {}
 
-    def keep(self) -> None:
-        """No rank failed: the gradients of the step count."""
-        self._rank.updates.keep()
-
-    def drop(self) -> None:
-        """Some rank failed: the step leaves no trace."""
-        self._rank.drop()
-
-    def shared(self) -> dict[int, torch.Tensor]:
-        """The gradients that are to be summed over ranks before they are stepped."""
-        return self._rank.updates.shared()
-
-    def take_shared(self, *parts: dict[int, torch.Tensor]) -> None:
-        """Takes the sums of what ``shared`` gave on all ranks."""
+    def sum_shared(self, *parts: dict[int, torch.Tensor]) -> float:
+        """Takes the sums of what ``keep`` gave; this rank's part of the squared norm, where that is asked for."""
+        if not self._steps:
+            return 0.0
         numbers = {number for part in parts for number in part}
         self._rank.updates.take_shared({n: total(part[n] for part in parts if n in part) for n in numbers})
+        return self.squared_norm() if self._rank.updates.clips else 0.0
+
+    def conclude(self, *squared_norms: float) -> OperationFailed | RankReport | None:
+        """Steps the optimizers; what ran when, or what failed on this rank."""
+        if not self._well:
+            return self._failure
+        if not self._training:
+            return self.evaluated()
+        return self.update(*(squared_norms if self._rank.updates.clips else ()))
+
+    @property
+    def _steps(self) -> bool:
+        """Whether the optimizers step at the end of this step."""
+        return self._well and self._training and self._rank.updates.steps
 
 
 class _PackingActor(_RankActor):
-    """The same where messages go through shared memory: Ray pickles bytes faster than tensors."""
+    """The same where messages do not go through accelerators: bytes are pickled faster than tensors."""
 
-    def _computed(self, arrived: Any, operation: Operation, target: int | None, frees: bool) -> Any:
-        message = arrived.message() if isinstance(arrived, Packed) else arrived
-        result = super()._computed(message, operation, target, frees)
-        return None if result is None else Packed.of(result)
+    def _opened(self, value: Any) -> Any:
+        return value.message() if isinstance(value, Packed) else value
+
+    def _sealed(self, message: Message) -> Any:
+        return Packed.of(message)
 
 
 RankActor: Any = ray.remote(_RankActor)

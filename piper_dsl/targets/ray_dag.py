@@ -7,25 +7,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.dag import DAGContext, DAGNode, InputNode, MultiOutputNode
+from ray.dag import DAGContext
 
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.schedule import Schedule
 from ..lower import lower
-from ..lower.binds import BindPlan, loaded, plan_binds
+from ..lower.binds import plan_binds
 from ..lower.call_order import call_order
 from ..lower.program import Program
-from ..runtime.failure import OperationFailed
 from ..runtime.shapes import batch_bytes, largest_message
 from ..runtime.spec import Batch, RankSpec
 from ..simulate import simulate
+from .bind_graph import bind_graph
 from .crew import Crew
 from .gloo_communicator import GlooCommunicator
+from .graph_channels import GraphChannels
+from .inbox import Inbox
 from .own_order import compile_in_order
 from .rank_actor import PackingActor, RankActor
 from .ray_target import Outcome, RayTarget
 
-__all__ = ["RayDagTarget", "bind_graph"]
+__all__ = ["RayDagTarget"]
 
 HEADROOM = 4096
 """Bytes of a buffer beyond its tensors: what pickling adds."""
@@ -40,26 +42,6 @@ TEARDOWN = 2
 """Seconds an operation under way may take to end when the pipeline is closed, before it is killed."""
 
 
-def bind_graph(plan: BindPlan, actors: Sequence[Any], transport: Any = None) -> DAGNode:
-    """The Ray DAG of a plan; ``transport`` is the hint on tensor edges between actors, None for none."""
-    with InputNode() as batch:
-        nodes = {loaded(rank): actor.load.bind(batch, rank) for rank, actor in enumerate(actors)}
-        for bind in plan.binds:
-            method = getattr(actors[bind.rank], bind.method)
-            constants: tuple[Any, ...] = (bind.operation.stage,)
-            if bind.operation.microbatch is not None:
-                constants += (bind.operation.microbatch, bind.target, bind.frees)
-            node = method.bind(nodes[bind.source], *constants)
-            if bind.target is not None and transport is not None:
-                node = node.with_tensor_transport(transport=transport)
-            nodes[bind.result] = node
-        finished = [
-            actor.finish.bind(*(nodes[name] for name in unread))
-            for actor, unread in zip(actors, plan.unread, strict=True)
-        ]
-        return MultiOutputNode(finished)
-
-
 class RayDagTarget(RayTarget):
     """Trains on Ray actors through one compiled graph."""
 
@@ -68,15 +50,14 @@ class RayDagTarget(RayTarget):
     def __init__(
         self, schedule: Schedule, program: Program, specs: Sequence[RankSpec], timeout: float | None, transport: str
     ) -> None:
-        try:
-            self._plan = plan_binds(program)
-        except ValueError as error:
-            help_ = "use target `ray-program` or `local`"
-            raise PipeError(Diagnostic("P702", f"target ray-dag: {error}", None, help_)) from error
+        self._plan = plan_binds(program)
         super().__init__(specs, timeout, transport == "accelerator")
         self._schedule = schedule
         self._transport = transport
+        if self._hinted:
+            self._refuse_joints()
         self._graph: Any = None
+        self._inbox: Inbox | None = None
 
     def _start(self, batches: Sequence[Batch]) -> None:
         environment = {}
@@ -85,10 +66,9 @@ class RayDagTarget(RayTarget):
             # Ray reads the size where a channel's writer lives; an argument would reach the driver only.
             size = str(largest + HEADROOM)
             environment["runtime_env"] = {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": size}}
-        hinted = self._on_gpus or self._transport == "gloo"
-        crew = self._launch(RankActor if hinted else PackingActor, self._on_gpus, **environment)
-        hint = self._hint(crew) if hinted and len(crew.actors) > 1 else None
-        graph = bind_graph(self._plan, crew.actors, hint)
+        crew = self._launch(RankActor if self._hinted else PackingActor, self._on_gpus, **environment)
+        hint = self._hint(crew) if self._hinted and len(crew.actors) > 1 else None
+        graph = bind_graph(self._plan, crew.actors, hint, self._channels(crew), self._together)
         options: dict[str, Any] = {
             "_submit_timeout": NEVER,
             "_buffer_size_bytes": batch_bytes(batches) + HEADROOM,
@@ -100,6 +80,32 @@ class RayDagTarget(RayTarget):
             ordered = call_order(lower(self._schedule, ACCELERATOR, "event"), self._plan)
             self._graph = compile_in_order(graph, ordered, crew.actors, self._loss, **options)
 
+    def _refuse_joints(self) -> None:
+        """Raises PipeError (P702) for what accelerators do not carry."""
+        if bind := self._plan.joint():
+            what = "reads" if len(bind.sources) > 1 else "sends"
+            message = f"{bind.operation} {what} more than one message between ranks; on accelerators a call carries one"
+            help_ = "use transport `shared-memory`, or target `ray-program` or `local`"
+            self._session.end()
+            raise PipeError(Diagnostic("P702", f"target ray-dag: {message}", None, help_))
+
+    @property
+    def _together(self) -> set[str]:
+        """The calls at the end of a step that need what all ranks have."""
+        shared = any(spec.shared for spec in self._specs)
+        clips = self._specs[0].max_norm is not None
+        return {"keep"} | ({"sum_shared"} if shared else set()) | ({"conclude"} if clips else set())
+
+    def _channels(self, crew: Crew) -> GraphChannels:
+        """What carries everything else; through Ray where not all processes reach each other's inboxes."""
+        self._inbox = Inbox(ray.get_runtime_context().get_node_id())
+        names = [actor._actor_id.hex() for actor in crew.actors]
+        inboxes = crew.ask("address")
+        addresses = [*inboxes, self._inbox.address]
+        if not all([*crew.ask("reaches", addresses), self._inbox.reaches(addresses)]):
+            return GraphChannels(dict.fromkeys(names), None)
+        return GraphChannels(dict(zip(names, inboxes, strict=True)), self._inbox.address)
+
     def _loss(self) -> str:
         """What Ray's own order of messages costs on accelerators, at the costs that the schedule declares."""
         theirs, ours = (simulate(self._schedule, None, ACCELERATOR, name).makespan for name in ("ray", "event"))
@@ -109,32 +115,19 @@ class RayDagTarget(RayTarget):
     def _on_gpus(self) -> bool:
         return self._session.gpus and self._transport in ("auto", "accelerator")
 
+    @property
+    def _hinted(self) -> bool:
+        """Whether messages go through accelerators, or what stands for them in tests."""
+        return self._on_gpus or self._transport == "gloo"
+
     def _hint(self, crew: Crew) -> Any:
         """What tensor edges between actors carry on accelerators."""
         return GlooCommunicator(crew.actors) if self._transport == "gloo" else "accelerator"
 
     def _execute(self, crew: Crew, batches: Sequence[Batch]) -> Sequence[Outcome]:
-        results = self._graph.execute(list(batches))
-        # What get() returns are views on Ray's channels: copied before anything else happens.
-        ended: list[OperationFailed | None] = [copy.deepcopy(result.get(timeout=NEVER)) for result in results]
-        if any(failure is not None for failure in ended):
-            crew.ask("drop")
-            return ended
-        if not batches[0].training:
-            return crew.ask("evaluated")
-        return self._kept(crew, self._specs[0].steps and batches[0].updates)
-
-    def _kept(self, crew: Crew, steps: bool) -> Sequence[Outcome]:
-        """All ranks are well: gradients count, those of copies and tied stages are summed, optimizers step."""
-        # Calls on an actor run in their order, and wait for the results they take: none is waited for here.
-        calls = [actor.keep.remote() for actor in crew.actors]
-        if steps and any(spec.shared for spec in self._specs):
-            parts = [actor.shared.remote() for actor in crew.actors]
-            calls += [actor.take_shared.remote(*parts) for actor in crew.actors]
-        clips = steps and self._specs[0].max_norm is not None
-        reports = crew.ask("update", *([actor.squared_norm.remote() for actor in crew.actors] if clips else ()))
-        ray.get(calls)
-        return reports
+        results = self._graph.execute(*batches)
+        # What comes through Ray's channels are views on them: copied before anything else happens.
+        return [copy.deepcopy(result.get(timeout=NEVER)) for result in results]
 
     def _release(self) -> None:
         """Ends the graph, then the actors."""
@@ -144,4 +137,5 @@ class RayDagTarget(RayTarget):
             # Actors that are killed cannot clean up behind them, so only where one may be stuck.
             self._graph.teardown(kill_actors=not self._between_steps)
             self._graph, context.teardown_timeout = None, patience
+        self._inbox = None
         super()._release()

@@ -189,7 +189,7 @@ def test_compile_for_ray_reports_the_binds() -> None:
         ("1OPT", 1, "optimizer_step", False),
     }
     assert all(
-        set(b) == {"result", "rank", "method", "operation", "source", "between_actors"} for b in document["binds"]
+        set(b) == {"results", "rank", "method", "operation", "sources", "between_actors"} for b in document["binds"]
     )
 
 

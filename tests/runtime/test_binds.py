@@ -11,8 +11,8 @@ from ray.dag import ClassMethodNode, DAGNode, InputAttributeNode, InputNode, Mul
 from runtime_reference import rows, written
 
 import piper_dsl as piper
-from piper_dsl.lower.binds import METHODS, plan_binds
-from piper_dsl.targets.ray_dag import bind_graph
+from piper_dsl.lower.binds import ENDING, METHODS, plan_binds
+from piper_dsl.targets.bind_graph import bind_graph
 
 VEE_SPLIT = """
 ranks 2
@@ -34,7 +34,7 @@ SCHEDULES = {
 }
 schedules = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 
-_Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", "finish"]})
+_Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", *ENDING]})
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +81,12 @@ def test_only_edges_between_ranks_carry_the_hint(
     for call in calls:
         for child in call._get_all_child_nodes():
             readers.setdefault(id(child), set()).add(_actor(call))
-    crossing = {id(c) for c in calls if readers.get(id(c), {_actor(c)}) != {_actor(c)}}
+    operations = [call for call in calls if call.get_method_name() not in ENDING]
+    crossing = {id(c) for c in operations if readers.get(id(c), {_actor(c)}) != {_actor(c)}}
     hinted = {id(node) for node in nodes if node.type_hint is not None and node.type_hint.requires_accelerator()}
     assert len(crossing) == _crossing(schedule)
     assert hinted == (crossing if transport else set())
-    for call in calls:
+    for call in operations:
         if id(call) in crossing:
             assert call.get_method_name() in ("forward", "backward", "backward_input")
             # What a rank sends is read there alone: Ray refuses a hinted output with a reader at home.
@@ -100,13 +101,13 @@ def test_every_operation_is_one_call_and_every_call_is_read(schedule: piper.Sche
     output = bind_graph(plan, actors[: schedule.ranks])
     nodes = _nodes(output)
     calls = [node for node in nodes if isinstance(node, ClassMethodNode)]
-    assert len(calls) == len(schedule) + 2 * schedule.ranks  # and load and finish of every rank
+    assert len(calls) == len(schedule) + (1 + len(ENDING)) * schedule.ranks  # and load and the end of every rank
     assert sum(isinstance(node, InputNode) for node in nodes) == 1
-    assert not any(isinstance(node, InputAttributeNode) for node in nodes)
+    assert sum(isinstance(node, InputAttributeNode) for node in nodes) == schedule.ranks
     read = {id(child) for node in nodes for child in node._get_all_child_nodes()}
     assert [node for node in nodes if id(node) not in read] == [output]
     assert isinstance(output, MultiOutputNode)
-    assert [node.get_method_name() for node in output._get_all_child_nodes()] == ["finish"] * schedule.ranks
+    assert [node.get_method_name() for node in output._get_all_child_nodes()] == [ENDING[-1]] * schedule.ranks
 
 
 @schedules
@@ -116,12 +117,14 @@ def test_binds_keep_the_order_of_every_rank_and_read_what_exists(schedule: piper
     owner = {f"loaded{rank}": rank for rank in range(schedule.ranks)}
     messages = []
     for bind in plan.binds:
-        assert bind.receives == (owner[bind.source] != bind.rank)
-        assert bind.result not in owner
-        owner[bind.result] = bind.rank
-        messages += [bind.source] if bind.receives else []
+        for source in bind.sources:
+            assert bind.receives == (owner[source] != bind.rank)
+        for result in bind.results:
+            assert result not in owner
+            owner[result] = bind.rank
+        messages += bind.sources if bind.receives else []
         assert bind.method == METHODS[bind.operation.kind]
     assert len(messages) == len(set(messages)) == _crossing(schedule)
-    assert sorted(messages) == sorted(bind.result for bind in plan.binds if bind.target is not None)
+    assert sorted(messages) == sorted(name for bind in plan.binds if bind.targets for name in bind.results)
     frees = [(b.operation.stage, b.operation.microbatch) for b in plan.binds if b.frees]
     assert sorted(frees) == [(s, i) for s in range(schedule.stages) for i in range(schedule.microbatches)]

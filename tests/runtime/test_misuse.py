@@ -183,13 +183,19 @@ def test_a_closed_pipeline_says_so(target: str, ask: Callable[[piper.Pipeline], 
 JOIN = "ranks 4\nmicrobatches 2\nedge 0 -> 2\nedge 1 -> 2\nedge 2 -> 3\nrank r { F[0:2] B[0:2] OPT }"
 
 
-def test_a_graph_that_a_ray_dag_cannot_carry_is_refused_at_once() -> None:
+def test_a_graph_that_accelerators_cannot_carry_is_refused_at_once(ray_instance: None) -> None:
     with pytest.raises(piper.PipeError) as error:
-        _pipeline("ray-dag", stages=[Dense() for _ in range(4)], schedule=written(JOIN), loss_fn=first_and_last)
+        _pipeline(
+            "ray-dag",
+            stages=[Dense() for _ in range(4)],
+            schedule=written(JOIN),
+            loss_fn=first_and_last,
+            transport="gloo",
+        )
     finding = only(error)
     assert finding.code == "P702"
     assert "more than one message" in finding.message
-    assert finding.help == "use target `ray-program` or `local`"
+    assert finding.help == "use transport `shared-memory`, or target `ray-program` or `local`"
 
 
 def test_one_tensor_for_two_first_stages_is_refused() -> None:

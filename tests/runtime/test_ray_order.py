@@ -10,16 +10,16 @@ import ray
 from ray.dag import DAGNode
 
 import piper_dsl as piper
-from piper_dsl.lower.binds import METHODS, BindPlan, plan_binds
+from piper_dsl.lower.binds import ENDING, METHODS, BindPlan, plan_binds
 from piper_dsl.lower.call_order import COMPUTE, READ, WRITE, CallStep, call_order
 from piper_dsl.plan import Plan, Transport, place_transfers
 from piper_dsl.simulate import Costs
 from piper_dsl.targets import own_order
+from piper_dsl.targets.bind_graph import bind_graph
 from piper_dsl.targets.gloo_communicator import GlooCommunicator
 from piper_dsl.targets.own_order import OrderWarning, compile_in_order, orders_of
-from piper_dsl.targets.ray_dag import bind_graph
 
-_Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", "finish"]})
+_Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", *ENDING]})
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +53,17 @@ def _as_ray_has_it(plan: BindPlan, actors: list[Any]) -> list[list[str]]:
         for call, part in order:
             bind = binds[call - 1] if 0 < call <= len(binds) else None
             if bind is not None and part == COMPUTE:
-                row.append(bind.result)
+                row.append(bind.name)
             elif bind is not None and part == READ and bind.receives:
-                row.append(f"read {bind.source}")
-            elif bind is not None and part == WRITE and bind.target is not None:
-                row.append(f"write {bind.result}")
+                row.append(f"read {bind.sources[0]}")
+            elif bind is not None and part == WRITE and bind.targets:
+                row.append(f"write {bind.name}")
         rows.append(row)
     return rows
 
 
 def _as_we_say(plan: Plan, binds: BindPlan) -> list[list[str]]:
-    schedule, names = plan.schedule, {bind.operation: bind.result for bind in binds.binds}
+    schedule, names = plan.schedule, {bind.operation: bind.name for bind in binds.binds}
 
     def name(code: int) -> str:
         index, what = divmod(code, 3)

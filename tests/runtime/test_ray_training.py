@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from runtime_models import WIDTH, Bare, Bilinear, Dense, Linear, first_and_last, mixed, mixed_batch, sgd
+from runtime_models import WIDTH, Bare, Dense, Linear, first_and_last, mixed, mixed_batch, sgd
 from runtime_processes import eventually
 from runtime_reference import (
     EXACT,
@@ -116,34 +116,53 @@ def test_recomputing_draws_the_same_random_numbers() -> None:
     assert abs(loss) > 1e-3
 
 
-def test_a_fork_whose_second_branch_is_on_another_rank() -> None:
-    # One message a call between ranks, the others at home: what a Ray DAG carries of stage graphs.
+class _All(nn.Module):
+    """Joins any number of stages and treats none like another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(sum(x * (k + 1) for k, x in enumerate(inputs))))
+
+
+def test_a_graph_that_forks_and_joins_across_ranks() -> None:
+    # Stage 0 sends to three stages on two ranks and one at home; stage 4 reads them all; halves and wholes.
     text = """
-    ranks 2
-    stages 4
+    ranks 3
+    stages 5
     microbatches 2
     edge 0 -> 1
     edge 0 -> 2
-    edge 1 -> 3
-    edge 2 -> 3
-    place s on 1 if s == 2 else 0
-    rank 0: 0F0 1F0 0F1 1F1 3F0 3F1 3B0 1B0 0B0 3B1 1B1 0B1
-    rank 1: 2F0 2F1 2B0 2B1
+    edge 0 -> 3
+    edge 0 -> 4
+    edge 1 -> 4
+    edge 2 -> 4
+    edge 3 -> 4
+    place s on 0 if s == 0 or s == 4 else 2 if s == 2 else 1
+    rank 0: 0F0 0F1 4F0 4I0 4F1 4I1 4W0 0B0 0B1 4W1
+    rank 1: 1F0 3F0 1F1 3F1 3B0 1B0 1B1 3B1
+    rank 2: 2F0 2F1 2B0 2B1
     """
 
     def made() -> list[nn.Module]:
         torch.manual_seed(1)
-        return [s.double() for s in (*(nn.Linear(WIDTH, WIDTH) for _ in range(3)), Bilinear())]
+        return [_All().double() for _ in range(5)]
 
     x, y = torch.randn(2, 4, WIDTH, dtype=torch.float64)
     whole = made()
     hidden = whole[0](x)
-    loss = MSE(whole[3](whole[1](hidden), whole[2](hidden)), y)
+    loss = MSE(whole[4](hidden, *(whole[s](hidden) for s in (1, 2, 3))), y)
     loss.backward()
     with piper.Pipeline(made(), written(text), loss_fn=MSE, target="ray-dag", timeout=LIMIT) as pipeline:
-        assert pipeline.step(x, y) == close(loss.item(), EXACT)
-        assert_close(pipeline.gradients(), gradients_of(whole), EXACT)
-        assert pipeline.held() == [0, 0]
+        for _ in range(2):
+            assert pipeline.step(x, y) == close(loss.item(), EXACT)
+            assert operations(pipeline) == rows(pipeline.schedule)
+        wanted = {s: {name: 2 * g for name, g in found.items()} for s, found in gradients_of(whole).items()}
+        assert_close(pipeline.gradients(), wanted, EXACT)
+        assert pipeline.held() == [0] * 3
+        assert pipeline.evaluate(x, y) == close(loss.item(), EXACT)
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved_1f1b"])

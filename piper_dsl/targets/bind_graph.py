@@ -1,0 +1,66 @@
+"""The Ray DAG of a plan of binds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ray.dag import ClassMethodNode, DAGNode, InputNode, MultiOutputNode
+
+from ..lower.binds import ENDING, Bind, BindPlan, loaded
+from .graph_channels import GraphChannels
+
+__all__ = ["bind_graph"]
+
+
+def bind_graph(
+    plan: BindPlan,
+    actors: Sequence[Any],
+    transport: Any = None,
+    channels: GraphChannels | None = None,
+    together: Collection[str] = ("keep",),
+) -> DAGNode:
+    """The graph that runs a step; it takes the batches of all ranks and gives how the step ended on each.
+
+    ``transport`` is the hint on tensor edges between actors, ``channels`` are what carries the other edges; None is
+    Ray's choice. ``together`` are the methods of :data:`~..lower.binds.ENDING` that read the results of all ranks.
+    """
+    with InputNode() as batches:
+        data = [batches[rank] for rank in range(len(actors))]
+        nodes = {loaded(rank): actor.load.bind(data[rank]) for rank, actor in enumerate(actors)}
+        for bind in plan.binds:
+            nodes.update(zip(bind.results, _bound(bind, actors[bind.rank], nodes, transport), strict=True))
+        ending = _ending(actors, [[nodes[name] for name in unread] for unread in plan.unread], together)
+        if channels is not None:
+            for node in (*data, *nodes.values(), *(node for row in ending for node in row)):
+                _carry(node, channels)
+        return MultiOutputNode(ending[-1])
+
+
+def _bound(bind: Bind, actor: Any, nodes: dict[str, Any], transport: Any) -> Sequence[DAGNode]:
+    """What a bind returns."""
+    method, count = getattr(actor, bind.method), len(bind.results)
+    arguments = (*bind.constants, *(nodes[name] for name in bind.sources))
+    if count > 1:
+        found: Sequence[DAGNode] = method.options(num_returns=count).bind(*arguments)
+        return found
+    node = method.bind(*arguments)
+    return [node.with_tensor_transport(transport=transport) if bind.targets and transport is not None else node]
+
+
+def _ending(actors: Sequence[Any], unread: list[list[Any]], together: Collection[str]) -> list[list[DAGNode]]:
+    """The calls behind the operations, by method and rank."""
+    rows: list[list[DAGNode]] = []
+    for name in ENDING:
+        if rows:
+            unread = [rows[-1]] * len(actors) if name in together else [[result] for result in rows[-1]]
+        rows.append([getattr(actor, name).bind(*read) for actor, read in zip(actors, unread, strict=True)])
+    return rows
+
+
+def _carry(node: Any, channels: GraphChannels) -> None:
+    """Has the channels carry what a node gives, unless accelerators do."""
+    if isinstance(node, ClassMethodNode) and node.is_class_method_output:
+        _carry(node.class_method_call, channels)
+    if not node.type_hint.requires_accelerator():
+        node.type_hint = channels
