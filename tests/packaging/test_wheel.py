@@ -56,4 +56,4 @@ def test_it_works_installed_elsewhere(wheel: Path, tmp_path: Path) -> None:
     report = json.loads(run("-m", "piper_dsl", "check", "1f1b", "-p", "p=2", "-p", "m=4", "--format", "json"))
     assert report["ok"] is True
     assert report["schedule"]["operations"] == 18
-    assert "const data" in run("-m", "piper_dsl", "visualize", "1f1b", "-o", "-.html")
+    assert "function draw()" in run("-m", "piper_dsl", "visualize", "1f1b", "-o", "-.html")
