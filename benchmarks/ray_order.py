@@ -9,55 +9,26 @@ end, and compared with the ideal and with the simulation on transport `ray-accel
 
 from __future__ import annotations
 
-import time
 from typing import Any
 from unittest import mock
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from sleep_model import BACKWARD, FORWARD, Sleeper, sgd
 from torch import nn
 
 import piper_dsl as piper
 from piper_dsl.targets import ray_dag
 
-FORWARD, BACKWARD = 0.02, 0.04
 STEPS = 4
-
-
-class _Sleep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(FORWARD)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        time.sleep(BACKWARD)
-        return gradients[0].clone()
-
-
-class Sleeper(nn.Module):
-    """A stage that takes its time and computes next to nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The input, later; shape (samples, features)."""
-        return _Sleep.apply(x * self.scale)
-
-
-def _sgd(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, 0.0)
 
 
 def measured(schedule: piper.Schedule) -> float:
     """The shortest span of some steps, in seconds, without the first."""
     batch, target = torch.ones(schedule.microbatches, 1, requires_grad=True), torch.ones(schedule.microbatches, 1)
     stages = [Sleeper() for _ in range(schedule.stages)]
-    arguments: dict[str, Any] = {"loss_fn": nn.MSELoss(), "optimizer": _sgd, "target": "ray-dag", "transport": "gloo"}
+    arguments: dict[str, Any] = {"loss_fn": nn.MSELoss(), "optimizer": sgd, "target": "ray-dag", "transport": "gloo"}
     spans = []
     with piper.Pipeline(stages, schedule, **arguments) as pipeline:
         for _ in range(STEPS):

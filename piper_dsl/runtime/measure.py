@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.clock import run_schedule
 from ..ir.costs import Costs
 from ..ir.operations import TRANSFERS, Kind
 from ..ir.schedule import Schedule
@@ -74,6 +75,14 @@ class StepReport:
     def makespan(self) -> float:
         """Seconds from the start of the first operation to the end of the last, over all ranks."""
         return float(self.times.max())
+
+    def replayed(self) -> float:
+        """The makespan, in seconds, if every operation took what it took and nothing else took any time."""
+        schedule = self.schedule
+        spent = self.times[:, 1] - self.times[:, 0]
+        durations = np.add.reduceat(spent, schedule.slots.first[:-1])
+        start = run_schedule(schedule, durations, Costs().delays(schedule)).start
+        return float((start + durations).max())
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -17,6 +17,7 @@ from torch import nn
 
 from ..ir.operations import Kind, Operation
 from .arity import refuse_wrong_count
+from .clock import clock_of
 from .failure import OperationFailed
 from .mail import Mail
 from .message import Message
@@ -43,7 +44,9 @@ class Rank:
         self._batch = Batch(-1)
         self._mail = Mail()
         self._expected: dict[tuple[int, int], list[int]] = {}
-        self._log = StepLog()
+        clock = clock_of(spec.device)
+        self._mark = clock.mark
+        self._log = StepLog(clock)
         self.doing: tuple[str, float] = ("waiting for the first step", time.monotonic())
 
     def _stage(self, stage: int, module: nn.Module) -> Stage:
@@ -85,8 +88,8 @@ class Rank:
         """
         for stage, entry in self.updates.due(squared_norm):
             operation = Operation(Kind.OPT, stage)
-            start = time.monotonic()
-            self.doing = (str(operation), start)
+            start = self._mark()
+            self.doing = (str(operation), time.monotonic())
             try:
                 self.updates.step(stage)
             except Exception as error:
@@ -106,17 +109,16 @@ class Rank:
 
         Raises :class:`OperationFailed`, which names rank and operation, for whatever it raises.
         """
-        start = time.monotonic()
-        self.doing = (str(operation), start)
+        start = self._mark()
+        self.doing = (str(operation), time.monotonic())
         try:
             self._methods[operation.kind](self, operation.stage, operation.microbatch)
         except Exception as error:
             raise OperationFailed.wrap(self.number, operation, error) from error
-        end = time.monotonic()
-        entry = self._log.add(operation, start, end)
+        entry = self._log.add(operation, start, self._mark())
         if operation.kind is Kind.OPT:
             self.updates.note(operation.stage, entry)
-        self.doing = (f"waiting after {operation}", end)
+        self.doing = (f"waiting after {operation}", time.monotonic())
 
     def forward(self, stage: int, microbatch: int) -> None:
         """F: the module on the outputs of its predecessors, or on the microbatch itself."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..ir.operations import Kind, Operation
+from .clock import Clock
 
 __all__ = ["RankReport", "StepLog", "Timed"]
 
@@ -47,26 +48,29 @@ class RankReport:
 
 
 class StepLog:
-    """Writes down what runs when, as cheaply as Python can: one tuple an operation."""
+    """Writes down what runs when, as cheaply as Python can: one tuple an operation. Times are marks of a ``clock``."""
 
-    def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int, float, float]] = []
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rows: list[tuple[int, int, int, Any, Any]] = []
 
     def clear(self) -> None:
         self._rows.clear()
+        self._clock.begin()
 
-    def add(self, operation: Operation, start: float, end: float) -> int:
-        """Notes an operation; returns its number, for :meth:`correct`."""
+    def add(self, operation: Operation, start: Any, end: Any) -> int:
+        """Notes an operation between two marks; returns its number, for :meth:`correct`."""
         microbatch = -1 if operation.microbatch is None else operation.microbatch
         self._rows.append((operation.kind, operation.stage, microbatch, start, end))
         return len(self._rows) - 1
 
-    def correct(self, number: int, start: float) -> None:
-        """Replaces the times of an operation by ``start`` and now."""
-        self._rows[number] = (*self._rows[number][:3], start, time.monotonic())
+    def correct(self, number: int, start: Any) -> None:
+        """Replaces the times of an operation by the mark ``start`` and now."""
+        self._rows[number] = (*self._rows[number][:3], start, self._clock.mark())
 
     def report(self, losses: Mapping[tuple[int, int], float], norm: float | None) -> RankReport:
         """All that was noted."""
         operations = np.array([row[:3] for row in self._rows], dtype=np.int32).reshape(-1, 3)
-        times = np.array([row[3:] for row in self._rows], dtype=np.float64).reshape(-1, 2)
+        seconds = self._clock.seconds([mark for row in self._rows for mark in row[3:]])
+        times = np.array(seconds, dtype=np.float64).reshape(-1, 2)
         return RankReport(losses, operations, times, norm)
