@@ -67,6 +67,7 @@ CODES = MappingProxyType(
         "P702": "the target cannot run this",
         "P703": "the batch does not fit the microbatches",
         "P704": "the model cannot be cut into stages",
+        "P705": "stages that do not fit each other",
         "P710": "an operation raised",
         "P711": "a step took longer than its time-out",
         "P712": "the pipeline cannot go on",

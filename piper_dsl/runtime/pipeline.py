@@ -21,6 +21,7 @@ from ..lower.program import Program
 from ..models.split import as_stages
 from .batch import Data, split_batch
 from .checkpoint import CheckpointFolder, describe
+from .dry_run import refuse_misfits
 from .failure import OperationFailed
 from .fit import misfits, unknown, unsaved
 from .launch import rank_specs, start_target
@@ -29,7 +30,7 @@ from .optimizer import OptimizerFactory, SchedulerFactory
 from .recovery import Recovery
 from .settings import Settings
 from .shared import shared_places, sum_shared
-from .spec import Batch
+from .spec import Batch, RankSpec
 from .stage import LossFunction
 
 __all__ = ["Pipeline"]
@@ -117,7 +118,8 @@ class Pipeline:
         self._broken: str | None = None
         self._closed = False
         self._places = list(shared_places(stages, schedule.placement).values())
-        specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings)
+        self._unchecked: list[RankSpec] | None
+        self._unchecked = specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings)
         self._target = start_target(target, schedule, self.program, specs, timeout, transport)
         folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(one, stages))
         self._recovery = Recovery(self._target, folder, checkpoint_every, max_restarts)
@@ -180,7 +182,7 @@ class Pipeline:
         if self._broken:
             raise PipeError(Diagnostic("P712", f"the pipeline stopped: {self._broken}", None, "make a new one"))
         schedule = self.schedule
-        return split_batch(
+        batches = split_batch(
             self._steps,
             inputs,
             targets,
@@ -191,6 +193,10 @@ class Pipeline:
             self._settings.updates(self._steps),
             self.replicas,
         )
+        if self._unchecked is not None:
+            refuse_misfits(self._unchecked, batches)
+            self._unchecked = None
+        return batches
 
     def _run(self, batches: Sequence[Batch]) -> StepReport:
         started = time.monotonic()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from ..ir.graph import StageGraph
+from .dry_run import on_meta
 from .spec import Batch, RankSpec
+from .stage import as_tuple
 
 __all__ = ["batch_bytes", "largest_message"]
 
@@ -43,16 +44,7 @@ def _walk(graph: StageGraph, modules: dict[int, nn.Module], inputs: dict[int, Te
     for stage in graph.topological:
         before = graph.predecessors[stage]
         given = tuple(x for s in before for x in outputs[s]) if before else tuple(x.to("meta") for x in inputs[stage])
-        outputs[stage] = _on_meta(modules[stage], given)
+        outputs[stage] = as_tuple(on_meta(modules[stage], given))
         if graph.successors[stage]:
             largest = max(largest, sum(x.nbytes for x in outputs[stage]))
     return largest
-
-
-def _on_meta(module: nn.Module, inputs: Tensors) -> Tensors:
-    """The output of a copy of the module whose parameters and buffers have shapes only."""
-    tensors = [*module.parameters(), *module.buffers()]
-    memo = {id(tensor): nn.Parameter(tensor.to("meta"), requires_grad=False) for tensor in tensors}
-    with torch.no_grad():
-        output = copy.deepcopy(module, memo)(*inputs)
-    return tuple(output) if isinstance(output, tuple | list) else (output,)

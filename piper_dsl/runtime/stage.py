@@ -14,7 +14,7 @@ from .halves_check import checked_halves
 from .precision import Precision
 from .randomness import seed_generators
 
-__all__ = ["LossFunction", "Stage"]
+__all__ = ["LossFunction", "Stage", "as_tuple"]
 
 Tensors = tuple[torch.Tensor, ...]
 LossFunction = Callable[..., torch.Tensor]
@@ -104,7 +104,7 @@ class Stage:
             # A module may change its input in place; the forward to come again wants it as it was.
             inputs = tuple(x if x.requires_grad else x.clone() for x in inputs)
         with self._precision.forward():
-            outputs = _as_tuple(self.module(*inputs))
+            outputs = as_tuple(self.module(*inputs))
             if self._loss_fn is None:
                 return outputs
             loss = self._loss_fn(*outputs, *(held.target or ()))
@@ -194,7 +194,7 @@ def _accumulate(edges: Sequence[GradientEdge], gradients: Sequence[torch.Tensor]
         torch.autograd.backward(edges, gradients)
 
 
-def _as_tuple(outputs: object) -> Tensors:
+def as_tuple(outputs: object) -> Tensors:
     """The outputs of a module as a tuple of tensors; TypeError for anything else."""
     parts = tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
     if not parts:

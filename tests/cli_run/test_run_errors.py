@@ -62,7 +62,7 @@ WRONG_MODELS = {
     "shapes that do not fit": (
         "def stages(n): return [nn.Linear(5, 4), nn.Linear(5, 5)]",
         "mine:stages",
-        ["rank 1: stage 1, forward (F) of microbatch 0: RuntimeError", "shapes"],
+        ["stage 1 cannot take what stage 0 returned", "RuntimeError", "shapes"],
     ),
 }
 
@@ -88,7 +88,7 @@ WRONG_DATA = {
 WRONG_LOSS = {
     "raises": ("def loss(found, wanted): raise LookupError('lost')", ["stage 1, forward (F) of microbatch 0", "lost"]),
     "no number": ("def loss(found, wanted): return found", ["the loss must be one number", "(4, 5)"]),
-    "takes one": ("def loss(found): return found.sum()", ["stage 1, forward (F) of microbatch 0", "loss()"]),
+    "takes one": ("def loss(found): return found.sum()", ["the loss of stage 1 cannot take", "loss()"]),
 }
 
 

@@ -1,0 +1,101 @@
+"""Stages that do not fit are found before the first step, and those that do are never refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from runtime_models import WIDTH, sgd
+from runtime_reference import only, written
+from torch import nn
+
+import piper_dsl as piper
+
+TEXT = "ranks 2\nmicrobatches 2\nrank r { F[0:2] B[0:2] OPT }"
+WIDE = 7
+SAMPLES = 4
+
+
+class Calls(nn.Module):
+    """Counts its forwards, of whatever copy."""
+
+    count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.device.type != "meta":
+            Calls.count += 1
+        return x
+
+
+class Looks(nn.Module):
+    """Decides by a value, which meta tensors do not have; refuses what has no positive one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not (x > 0).any():
+            raise RuntimeError(f"all {x.shape[0]} samples are without a positive value")
+        return self.linear(x)
+
+
+class Forgotten(nn.Module):
+    """A tensor that is neither parameter nor buffer stays on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.mask = torch.ones(WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.mask
+
+
+def _message(stages: list[nn.Module], loss: Any = nn.functional.mse_loss, target: int = WIDTH) -> str:
+    Calls.count = 0
+    with (
+        piper.Pipeline(stages, written(TEXT), loss_fn=loss, optimizer=sgd) as pipeline,
+        pytest.raises(piper.PipeError) as error,
+    ):
+        pipeline.step(torch.randn(2 * SAMPLES, WIDTH), torch.randn(2 * SAMPLES, target))
+    assert Calls.count == 0
+    return f"{only(error).code}: {only(error).message}"
+
+
+def _first() -> nn.Module:
+    return nn.Sequential(Calls(), nn.Linear(WIDTH, WIDTH))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.Linear(WIDE, 2), nn.Conv1d(WIDE, 2, 1), nn.LayerNorm(WIDE), nn.BatchNorm1d(WIDE), nn.Unflatten(1, (2, WIDE))],
+)
+def test_a_stage_that_cannot_take_what_it_gets_is_named_with_the_shape(module: nn.Module) -> None:
+    found = _message([_first(), module])
+    assert found.startswith(f"P705: stage 1 cannot take what stage 0 returned torch.float32 ({SAMPLES}, {WIDTH}): ")
+
+
+def test_the_first_stage_and_the_loss_are_named_too() -> None:
+    assert "stage 0 cannot take what the batch has" in _message([nn.Linear(WIDE, WIDTH), nn.Tanh()])
+    found = _message([_first(), nn.Tanh()], target=WIDE)
+    assert found.startswith("P705: the loss of stage 1 cannot take torch.float32")
+
+
+@pytest.mark.parametrize("module", [Looks, Forgotten])
+def test_what_does_not_run_without_data_is_left_to_the_first_step(module: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    stages, x = [module(), nn.Linear(WIDTH, WIDTH)], torch.ones(2 * SAMPLES, WIDTH)
+    state = torch.get_rng_state()
+    with piper.Pipeline(stages, written(TEXT), loss_fn=nn.functional.mse_loss, optimizer=sgd) as pipeline:
+        assert pipeline.step(x, x) > 0
+    assert torch.equal(torch.get_rng_state(), state)
+    stages[1] = nn.Linear(WIDE, WIDTH)
+    with (
+        piper.Pipeline(stages, written(TEXT), loss_fn=nn.functional.mse_loss, optimizer=sgd) as pipeline,
+        pytest.raises(piper.PipeError) as error,
+    ):
+        pipeline.step(x, x)
+    assert only(error).code == "P710"
+    assert "rank 1: stage 1, forward (F) of microbatch 0" in only(error).message
