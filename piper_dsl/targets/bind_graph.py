@@ -9,6 +9,7 @@ from ray.dag import ClassMethodNode, DAGNode, InputNode, MultiOutputNode
 
 from ..lower.binds import ENDING, Bind, BindPlan, loaded
 from .graph_channels import GraphChannels
+from .polite_tensors import PoliteTensors
 
 __all__ = ["bind_graph"]
 
@@ -33,7 +34,7 @@ def bind_graph(
         ending = _ending(actors, [[nodes[name] for name in unread] for unread in plan.unread], together)
         if channels is not None:
             for node in (*data, *nodes.values(), *(node for row in ending for node in row)):
-                _carry(node, channels)
+                _carry(node, channels, transport)
         return MultiOutputNode(ending[-1])
 
 
@@ -58,9 +59,9 @@ def _ending(actors: Sequence[Any], unread: list[list[Any]], together: Collection
     return rows
 
 
-def _carry(node: Any, channels: GraphChannels) -> None:
-    """Has the channels carry what a node gives, unless accelerators do."""
+def _carry(node: Any, channels: GraphChannels, transport: Any) -> None:
+    """Has the channels carry what a node gives, or what accelerators do not carry of it."""
     if isinstance(node, ClassMethodNode) and node.is_class_method_output:
-        _carry(node.class_method_call, channels)
-    if not node.type_hint.requires_accelerator():
-        node.type_hint = channels
+        _carry(node.class_method_call, channels, transport)
+    hinted = node.type_hint.requires_accelerator()
+    node.type_hint = PoliteTensors(transport, channels) if hinted else channels

@@ -22,7 +22,7 @@ from ray.experimental.channel.common import ChannelInterface, ChannelOutputType
 from ..runtime.packed import Packed
 from .inbox import Address, Closed, Inbox, Outbox
 
-__all__ = ["GraphChannels"]
+__all__ = ["GraphChannels", "PoliteChannel"]
 
 _DRIVER = "driver"
 _SHORTEST, _LONGEST, _GROWTH = 5e-5, 2e-2, 1.25
@@ -57,7 +57,7 @@ class GraphChannels(ChannelOutputType):
             else:
                 others.append((reader, node))
         if others:
-            polite = _PoliteChannel(CompositeChannel(writer, others, 1, driver_actor_id))
+            polite = PoliteChannel(CompositeChannel(writer, others, 1, driver_actor_id))
             ways.update({self._name(reader): polite for reader, _ in others})
         return _GraphChannel(ways)
 
@@ -157,7 +157,7 @@ class _InboxChannel(ChannelInterface):
             inbox.close()
 
 
-class _PoliteChannel(ChannelInterface):
+class PoliteChannel(ChannelInterface):
     """A channel of Ray's whose reader sleeps while it waits."""
 
     def __init__(self, channel: ChannelInterface) -> None:
@@ -165,7 +165,7 @@ class _PoliteChannel(ChannelInterface):
         self._pause = _SHORTEST
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _PoliteChannel, (self._channel,)
+        return PoliteChannel, (self._channel,)
 
     def ensure_registered_as_writer(self) -> None:
         self._channel.ensure_registered_as_writer()

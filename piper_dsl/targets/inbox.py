@@ -10,7 +10,6 @@ are opened by their numbers under ``/proc``.
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import select
 import struct
@@ -22,6 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
+from .blocks import Block, block_size, mapped
+
 __all__ = ["Address", "Closed", "Inbox", "Outbox"]
 
 _NOTE = struct.Struct("=qqqii")
@@ -32,8 +33,6 @@ _READ = 2048 * _NOTE.size
 """Bytes of a pipe that are read at once. Notes are written as a whole, so none is cut."""
 _PIPE = 1 << 20
 """Bytes that a pipe should hold, if the machine allows: a writer waits where it is full."""
-_ALIGNED = 64
-_SMALLEST = 4096
 
 
 class Closed(Exception):
@@ -58,59 +57,14 @@ class Address:
         return pipe
 
 
-class _Block:
-    """Shared memory for a message: a word that is set until it has been read, how many parts, their sizes, and they."""
-
-    def __init__(self, memory: memoryview) -> None:
-        self._memory = memory
-        self._words = memory.cast("q")
-
-    @property
-    def free(self) -> bool:
-        return not self._words[0]
-
-    def release(self) -> None:
-        """The message has been read."""
-        self._words[0] = 0
-
-    def write(self, parts: Sequence[memoryview]) -> None:
-        self._words[0], self._words[1] = 1, len(parts)
-        start = _table(len(parts))
-        for number, part in enumerate(parts):
-            self._words[2 + number] = part.nbytes
-            self._memory[start : start + part.nbytes] = part
-            start += _aligned(part.nbytes)
-
-    def read(self) -> list[bytearray]:
-        """Copies of the parts."""
-        start, found = _table(self._words[1]), []
-        for size in self._words[2 : 2 + self._words[1]]:
-            found.append(bytearray(self._memory[start : start + size]))
-            start += _aligned(size)
-        return found
-
-
 @dataclass(frozen=True)
 class _Lent:
     """A block of a writer, and where readers find it."""
 
-    block: _Block
+    block: Block
     offset: int
     serial: int
     file: int
-
-
-def _mapped(file: int) -> memoryview:
-    return memoryview(mmap.mmap(file, os.fstat(file).st_size))
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNED) * _ALIGNED
-
-
-def _table(parts: int) -> int:
-    """Bytes before the first part."""
-    return _aligned(8 * (2 + parts))
 
 
 class Inbox:
@@ -119,14 +73,15 @@ class Inbox:
     def __init__(self, node: str) -> None:
         self._pipe, write = os.pipe()
         os.set_blocking(self._pipe, False)
-        with suppress(OSError):
+        # A size that can be set is Linux's own.
+        with suppress(OSError, AttributeError):
             fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE)
         self.address = Address(node, os.getpid(), write, os.fstat(write).st_ino)
         self._poll = select.poll()
         self._poll.register(self._pipe, select.POLLIN)
-        self._arrived: dict[int, deque[_Block]] = {}
+        self._arrived: dict[int, deque[Block]] = {}
         self._files: dict[tuple[int, int], memoryview] = {}
-        self._read: list[_Block] = []
+        self._read: list[Block] = []
         self._closed = False
         _inboxes[self.address] = self
         weakref.finalize(self, _close, self._pipe, write)
@@ -189,7 +144,7 @@ class Inbox:
             if channel == _CLOSING:
                 self._closed = True
             else:
-                block = _Block(self._memory(serial, pid, file)[offset:])
+                block = Block(self._memory(serial, pid, file)[offset:])
                 self._arrived.setdefault(channel, deque()).append(block)
 
     def _memory(self, serial: int, pid: int, file: int) -> memoryview:
@@ -198,7 +153,7 @@ class Inbox:
                 opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)
             except OSError as error:
                 raise Closed(f"process {pid}, which wrote, is gone") from error
-            self._files[pid, serial] = _mapped(opened)
+            self._files[pid, serial] = mapped(opened)
             os.close(opened)
         return self._files[pid, serial]
 
@@ -221,8 +176,7 @@ class Outbox:
 
     def put(self, channel: int, parts: Sequence[memoryview]) -> None:
         """Sends a message, of contiguous parts of bytes. Raises :class:`Closed` where nobody can read it any more."""
-        size = _table(len(parts)) + sum(_aligned(part.nbytes) for part in parts)
-        lent = self._free(max(_SMALLEST, 1 << (size - 1).bit_length()))
+        lent = self._free(block_size(parts))
         lent.block.write(parts)
         try:
             os.write(self._pipe, _NOTE.pack(channel, lent.offset, lent.serial, self._process, lent.file))
@@ -243,8 +197,8 @@ class Outbox:
         file = os.memfd_create("piper-dsl")
         self._files.append(file)
         os.ftruncate(file, count * size)
-        memory, serial = _mapped(file), next(_serials)
-        return [_Lent(_Block(memory[k : k + size]), k, serial, file) for k in range(0, count * size, size)]
+        memory, serial = mapped(file), next(_serials)
+        return [_Lent(Block(memory[k : k + size]), k, serial, file) for k in range(0, count * size, size)]
 
 
 _inboxes: weakref.WeakValueDictionary[Address, Inbox] = weakref.WeakValueDictionary()

@@ -67,11 +67,15 @@ class RayDagTarget(RayTarget):
             size = str(largest + HEADROOM)
             environment["runtime_env"] = {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": size}}
         crew = self._launch(RankActor if self._hinted else PackingActor, self._on_gpus, **environment)
+        self._compile(crew, batch_bytes(batches) + HEADROOM)
+
+    def _compile(self, crew: Crew, buffer_bytes: int) -> None:
+        """Binds the graph and compiles it; ``buffer_bytes`` are those of the driver's channels, if they are Ray's."""
         hint = self._hint(crew) if self._hinted and len(crew.actors) > 1 else None
         graph = bind_graph(self._plan, crew.actors, hint, self._channels(crew), self._together)
         options: dict[str, Any] = {
             "_submit_timeout": NEVER,
-            "_buffer_size_bytes": batch_bytes(batches) + HEADROOM,
+            "_buffer_size_bytes": buffer_bytes,
             "_max_inflight_executions": 1,
         }
         if hint is None:
