@@ -67,7 +67,7 @@ Data = Annotated[
     str, typer.Option("--data", metavar="MODULE:FUNCTION", help="Makes batches: an iterable of (inputs, targets).")
 ]
 Loss = Annotated[str, typer.Option("--loss", metavar="MODULE:FUNCTION", help="The loss of (outputs, targets).")]
-Steps = Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps.")]
+Steps = Annotated[int, typer.Option("--steps", min=1, help="Steps, each of one batch.")]
 Target = Annotated[RunTarget, typer.Option("--target", help="What runs the schedule.")]
 Address = Annotated[
     str | None,

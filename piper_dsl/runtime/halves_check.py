@@ -5,6 +5,7 @@ The gradients of B are those of one pass over the microbatch's own graph, which 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -18,6 +19,8 @@ __all__ = ["SplitDiffers", "checked_halves"]
 
 Tensors = tuple[torch.Tensor, ...]
 Gradients = Sequence[torch.Tensor | None]
+
+_log = logging.getLogger("piper_dsl")
 
 _SMALL = 1e-3
 """A gradient below this part of the stage's largest is compared with that part: it may be rounding and nothing else."""
@@ -43,15 +46,19 @@ def checked_halves(
     if not roots or not names:
         return Apart
     wanted = torch.autograd.grad(roots, (*leaves, *trained), seeds, retain_graph=True, allow_unused=True)
-    ways: tuple[type[Halves], ...] = (Apart, Again)
-    for way in ways:
-        differing = list(_differing(wanted, _tried(way, roots, seeds, leaves, trained), coarse))
-        if not differing:
-            return way
-    number, differs = differing[0]
-    raise SplitDiffers(
-        f"the gradient of {names[number]} from I and W differs from that of B by {differs:.1e} of its size"
-    )
+    try:
+        found = _tried(Apart, roots, seeds, leaves, trained)
+        reason = "it does not give what B gives: is there a hook on a node of autograd?"
+    except RuntimeError as error:
+        found, reason = (), f"a node of autograd's graph cannot be run alone: {error}"
+    if found and next(_differing(wanted, found, coarse), None) is None:
+        return Apart
+    for number, differs in _differing(wanted, _tried(Again, roots, seeds, leaves, trained), coarse):
+        raise SplitDiffers(
+            f"the gradient of {names[number]} from I and W differs from that of B by {differs:.1e} of its size"
+        )
+    _log.warning("W goes through the whole graph once more, which takes longer; without, %s", reason)
+    return Again
 
 
 def _tried(way: type[Halves], roots: Tensors, seeds: Tensors, leaves: Tensors, trained: Tensors) -> Gradients:
