@@ -17,7 +17,7 @@ from ..ir.operations import Kind, Operation
 from ..plan.tokens import Call, thread_tokens
 from .program import Code, Instruction, Program
 
-__all__ = ["ENDING", "METHODS", "Bind", "BindPlan", "plan_binds"]
+__all__ = ["ENDING", "METHODS", "TOGETHER", "Bind", "BindPlan", "plan_binds"]
 
 METHODS = {
     Kind.F: "forward",
@@ -32,8 +32,9 @@ METHODS = {
 }
 """The actor method of every kind."""
 
-ENDING = ("finish", "keep", "sum_shared", "conclude")
-"""The methods that end a step, in this order; each takes what the one before returned, on all ranks or its own."""
+TOGETHER = "keep"
+ENDING = ("finish", TOGETHER, "conclude")
+"""The methods that end a step, in this order; each takes what the one before returned on its rank, TOGETHER on all."""
 
 _CALLED = frozenset(Code(kind) for kind in METHODS)
 

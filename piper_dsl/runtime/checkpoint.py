@@ -23,8 +23,9 @@ from torch import nn
 
 from ..diagnostics import Diagnostic, PipeError
 from ..lower.program import Program
+from .replica import Replica, State
 
-__all__ = ["CheckpointFolder", "describe", "read_rank", "write_rank"]
+__all__ = ["CheckpointFolder", "describe", "read_rank", "read_replicas", "write_rank"]
 
 KEPT = 2
 """Checkpoints that stay: the newest, and the one before, should the newest be damaged."""
@@ -82,6 +83,12 @@ def read_rank(folder: str, rank: int) -> dict[int, Any]:
         help_ = "a checkpoint holds tensors and plain values; what optimizers and schedulers keep has to be such"
         raise PipeError(Diagnostic("P716", f"{path} cannot be read: {_reason(error)}", None, help_)) from error
     return state
+
+
+def read_replicas(folder: str, replica: Replica) -> State:
+    """The state of a rank, from a checkpoint of however many replicas. Raises what :func:`read_rank` raises."""
+    written = len(json.loads((Path(folder) / _LIST).read_text(encoding="utf-8"))["files"])
+    return replica.taken([read_rank(folder, rank) for rank in range(replica.place, written, replica.ranks)])
 
 
 class CheckpointFolder:

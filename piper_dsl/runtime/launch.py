@@ -52,10 +52,11 @@ def rank_specs(
     loss_fn: LossFunction | None,
     optimizer: OptimizerFactory | None,
     settings: Settings,
+    replicas: int = 1,
 ) -> list[RankSpec]:
     """What every rank needs to know to run."""
     codes = program.columns[:, 0]
-    shared = shared_groups(stages, schedule.placement)
+    shared = shared_groups(stages, schedule)
     recomputed = frozenset((s, i) for s, i in program.columns[codes == Code.R, 1:3].tolist())
     trained = bool(np.isin(codes, [int(kind) for kind in BACKWARD]).any())
     return [
@@ -75,6 +76,7 @@ def rank_specs(
             seed=settings.seed,
             autocast=settings.autocast,
             shared=shared[rank],
+            replicas=replicas,
         )
         for rank in range(schedule.ranks)
     ]

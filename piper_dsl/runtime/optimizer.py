@@ -36,28 +36,35 @@ class StageOptimizer:
         schedule: SchedulerFactory | None = None,
     ) -> None:
         self.parameters = list(parameters)
-        self._aside: list[torch.Tensor | None] | None = None
+        self._aside: dict[nn.Parameter, torch.Tensor | None] = {}
         self._optimizer = make(self.parameters) if make and self.parameters else None
         self._scheduler = schedule(self._optimizer) if schedule and self._optimizer else None
 
     def begin(self) -> None:
         """Starts a step: lays the gradients found so far aside."""
-        self._aside = [parameter.grad for parameter in self.parameters]
+        self._aside = {parameter: parameter.grad for parameter in self.parameters}
         for parameter in self.parameters:
             parameter.grad = None
 
+    def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        """All that was found of a gradient: in this step, and what lies aside."""
+        before = self._aside.get(parameter)
+        if before is None or parameter.grad is None:
+            return parameter.grad if before is None else before
+        return before + parameter.grad
+
     def keep(self) -> None:
         """The step is good: its gradients are added to those laid aside."""
-        for parameter, before in zip(self.parameters, self._aside or (), strict=False):
+        for parameter, before in self._aside.items():
             if before is not None:
                 parameter.grad = before if parameter.grad is None else before.add_(parameter.grad)
-        self._aside = None
+        self._aside = {}
 
     def drop(self) -> None:
         """The step is not: its gradients are forgotten, and those laid aside are back."""
-        for parameter, before in zip(self.parameters, self._aside or (), strict=False):
+        for parameter, before in self._aside.items():
             parameter.grad = before
-        self._aside = None
+        self._aside = {}
 
     def state(self) -> dict[str, Any]:
         """Everything that the next steps depend on, the parameters themselves apart."""

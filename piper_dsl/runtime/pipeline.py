@@ -119,7 +119,7 @@ class Pipeline:
         self._closed = False
         self._places = list(shared_places(stages, schedule.placement).values())
         self._unchecked: list[RankSpec] | None
-        self._unchecked = specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings)
+        self._unchecked = specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings, replicas)
         self._target = start_target(target, schedule, self.program, specs, timeout, transport)
         folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(one, stages))
         self._recovery = Recovery(self._target, folder, checkpoint_every, max_restarts)

@@ -22,6 +22,7 @@ from .failure import OperationFailed
 from .mail import Mail
 from .message import Message
 from .precision import Precision
+from .replica import Replica, State
 from .report import RankReport, StepLog
 from .spec import Batch, RankSpec
 from .stage import Stage
@@ -38,6 +39,7 @@ class Rank:
     def __init__(self, spec: RankSpec) -> None:
         self.number = spec.rank
         self._spec = spec
+        self.replica = Replica.of(spec.rank, spec.placement.ranks, spec.replicas)
         self._graph = spec.graph
         self._stages = {stage: self._stage(stage, module) for stage, module in spec.modules.items()}
         self.updates = Updates(spec, self._stages)
@@ -120,6 +122,11 @@ class Rank:
             self.updates.note(operation.stage, entry)
         self.doing = (f"waiting after {operation}", time.monotonic())
 
+    def skip(self, operation: Operation) -> None:
+        """What is left of an operation where the step has failed: what all copies of a stage do together."""
+        if operation.kind is Kind.REDUCE_GRAD:
+            self.updates.reduce(operation.stage)
+
     def forward(self, stage: int, microbatch: int) -> None:
         """F: the module on the outputs of its predecessors, or on the microbatch itself."""
         if self._graph.predecessors[stage]:
@@ -161,8 +168,12 @@ class Rank:
         """R: the forward once more."""
         self._stages[stage].recompute(microbatch)
 
+    def reduce_grad(self, stage: int, microbatch: None = None) -> None:
+        """REDUCE_GRAD: the gradients of a stage are on their way to be summed over its copies."""
+        self.updates.reduce(stage)
+
     def _nothing(self, stage: int, microbatch: None = None) -> None:
-        """Reductions and gathers over replicas: with one replica there is nothing to do. Nor has OPT, yet."""
+        """OPT has nothing to do yet; nor have UNSHARD and RESHARD, as every copy of a stage holds all of it."""
 
     _methods: Mapping[Kind, Callable[..., None]] = {
         Kind.F: forward,
@@ -171,7 +182,7 @@ class Rank:
         Kind.W: backward_weight,
         Kind.R: recompute,
         Kind.OPT: _nothing,
-        Kind.REDUCE_GRAD: _nothing,
+        Kind.REDUCE_GRAD: reduce_grad,
         Kind.UNSHARD: _nothing,
         Kind.RESHARD: _nothing,
     }
@@ -223,12 +234,16 @@ class Rank:
         """Copies of the state dicts of the stages' modules, on the CPU."""
         return {s: {k: _copied(v) for k, v in r.module.state_dict().items()} for s, r in self._stages.items()}
 
-    def checkpoint(self) -> dict[int, Any]:
-        """By stage: everything that the next steps depend on."""
-        return {s: {"module": r.module.state_dict(), **self.updates.state(s)} for s, r in self._stages.items()}
+    def checkpoint(self) -> State:
+        """By stage: everything that the next steps depend on, and the first replica does not save for this one."""
+        state = {s: {"module": r.module.state_dict(), **self.updates.state(s)} for s, r in self._stages.items()}
+        buffers = {
+            s: [k for k, _ in r.module.named_buffers() if k in state[s]["module"]] for s, r in self._stages.items()
+        }
+        return self.replica.kept(state, buffers)
 
-    def restore(self, state: Mapping[int, Any]) -> None:
-        """Takes up what :meth:`checkpoint` gave."""
+    def restore(self, state: State) -> None:
+        """Takes up what :meth:`checkpoint` gave, all replicas together."""
         for number, stage in self._stages.items():
             stage.module.load_state_dict(state[number]["module"])
             self.updates.restore(number, state[number])

@@ -6,15 +6,22 @@ all make the same step and stay equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
+from ..ir.operations import Kind
 from ..ir.placement import Placement
+from ..ir.schedule import Schedule
 
-__all__ = ["Place", "SharedGradients", "SharedGroup", "shared_groups", "shared_places", "sum_shared", "total"]
+__all__ = ["Place", "SharedGroup", "shared_groups", "shared_places", "sum_shared"]
+
+BUCKET = 32 << 20
+"""Bytes of gradients that are summed in one go: many small ones together, and not so many that none is under way
+while others are gathered."""
 
 Place = tuple[int, int, str]
 """Rank, stage and name of a parameter."""
@@ -24,11 +31,13 @@ Place = tuple[int, int, str]
 class SharedGroup:
     """Parameters that the same ranks hold, of one dtype, as one of these ranks knows them.
 
-    ``number`` is the same on all of them, as is the order of ``members``: stage and name on this rank.
+    ``number`` is the same on all of them, as is the order of ``members``: stage and name on this rank. Their
+    gradients are summed where the rank meets the REDUCE_GRAD of ``stage``; None: at the end of the step.
     """
 
     number: int
     ranks: tuple[int, ...]
+    stage: int | None
     members: tuple[tuple[int, str], ...]
 
 
@@ -42,45 +51,51 @@ def shared_places(stages: Sequence[nn.Module], placement: Placement) -> dict[int
     return {key: sorted(found) for key, found in places.items() if len(found) > 1}
 
 
-def shared_groups(stages: Sequence[nn.Module], placement: Placement) -> list[list[SharedGroup]]:
-    """Per rank, the groups it belongs to. A rank that holds a parameter twice counts as one place."""
+def shared_groups(stages: Sequence[nn.Module], schedule: Schedule) -> list[list[SharedGroup]]:
+    """Per rank, the groups it belongs to, by number. A rank that holds a parameter twice counts as one place."""
     parameters = {id(p): p for stage in stages for p in stage.parameters()}
-    members: dict[tuple[tuple[int, ...], torch.dtype], list[dict[int, tuple[int, str]]]] = {}
-    for key, places in shared_places(stages, placement).items():
+    reduced = _reduced(schedule)
+    alike: dict[tuple[tuple[int, ...], torch.dtype, int | None], list[_Shared]] = {}
+    for key, places in shared_places(stages, schedule.placement).items():
         by_rank = {rank: (stage, name) for rank, stage, name in reversed(places)}
         if len(by_rank) > 1 and parameters[key].requires_grad:
-            members.setdefault((tuple(sorted(by_rank)), parameters[key].dtype), []).append(by_rank)
-    groups: list[list[SharedGroup]] = [[] for _ in range(placement.ranks)]
-    for number, ((ranks, _), found) in enumerate(members.items()):
+            owners = {stage for _, stage, _ in places}
+            # Of tied stages the last to be ready is not known here.
+            stage = owners.pop() if len(owners) == 1 and owners <= reduced else None
+            ends = (tuple(sorted(by_rank)), parameters[key].dtype, stage)
+            alike.setdefault(ends, []).append(_Shared(by_rank, parameters[key].nbytes))
+    buckets = [(ranks, stage, one) for (ranks, _, stage), found in alike.items() for one in _buckets(found)]
+    groups: list[list[SharedGroup]] = [[] for _ in range(schedule.ranks)]
+    for number, (ranks, stage, found) in enumerate(buckets):
         for rank in ranks:
-            groups[rank].append(SharedGroup(number, ranks, tuple(by_rank[rank] for by_rank in found)))
+            groups[rank].append(SharedGroup(number, ranks, stage, tuple(one.places[rank] for one in found)))
     return groups
 
 
-class SharedGradients:
-    """The gradients of one group on one rank, as one flat tensor that can be summed over the group."""
+@dataclass(frozen=True)
+class _Shared:
+    """A parameter: its stage and name by rank, and its bytes."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._parameters = parameters
-        self._sizes = [p.numel() for p in parameters]
-
-    def pack(self) -> torch.Tensor:
-        """All gradients, then for each whether there is one: 1, or 0 and the gradient is zeros."""
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
-        found = [float(p.grad is not None) for p in self._parameters]
-        return torch.cat([*(g.flatten() for g in grads), torch.tensor(found).to(grads[0])])
-
-    def unpack(self, total: torch.Tensor) -> None:
-        """Takes the sums as gradients; where no rank had one, there is none."""
-        *grads, found = total.split([*self._sizes, len(self._sizes)])
-        for parameter, gradient, count in zip(self._parameters, grads, found.tolist(), strict=True):
-            parameter.grad = gradient.reshape(parameter.shape).clone() if count else None
+    places: Mapping[int, tuple[int, str]]
+    nbytes: int
 
 
-def total(parts: Iterable[torch.Tensor]) -> torch.Tensor:
-    """The sum of what :meth:`SharedGradients.pack` gave on every rank, in the order of ranks."""
-    first, *others = parts
-    return sum(others, start=first)
+def _reduced(schedule: Schedule) -> set[int]:
+    """The stages that meet a REDUCE_GRAD on every rank that holds them."""
+    at = np.flatnonzero(schedule.kind == Kind.REDUCE_GRAD)
+    met = set(zip(schedule.stage[at].tolist(), schedule.rank[at].tolist(), strict=True))
+    return {s for s, ranks in enumerate(schedule.placement.copies) if all((s, rank) in met for rank in ranks)}
+
+
+def _buckets(found: Sequence[_Shared]) -> Iterator[list[_Shared]]:
+    """Parameters in their order, in parts of at most BUCKET bytes, or of one parameter."""
+    bucket: list[_Shared] = []
+    for one in found:
+        if bucket and sum(other.nbytes for other in bucket) + one.nbytes > BUCKET:
+            yield bucket
+            bucket = []
+        bucket.append(one)
+    yield bucket
 
 
 def sum_shared(
@@ -93,5 +108,5 @@ def sum_shared(
         parts = [gradients[rank].get(stage, {}).get(name) for rank, (stage, name) in by_rank.items()]
         given = [part for part in parts if part is not None]
         for _, stage, name in found if given else ():
-            merged[stage][name] = total(given)
+            merged[stage][name] = sum(given[1:], start=given[0])
     return {stage: merged[stage] for stage in sorted(merged)}

@@ -30,7 +30,7 @@ class RankSpec:
     have an R. ``steps`` tells whether the schedule steps optimizers, on whatever rank. ``scale`` multiplies
     every loss. Gradients are clipped to ``max_norm``, the norm over all ranks. ``seed`` is that of the stages'
     random numbers; ``autocast`` the data type that their forwards compute in where they can; ``shared`` are
-    parameters that other ranks hold too; ``device`` is where the rank computes.
+    parameters that other ranks hold too, in any of the ``replicas``; ``device`` is where the rank computes.
     """
 
     rank: int
@@ -48,6 +48,7 @@ class RankSpec:
     seed: int = 0
     autocast: torch.dtype | None = None
     shared: Sequence[SharedGroup] = ()
+    replicas: int = 1
     device: str = "cpu"
 
 

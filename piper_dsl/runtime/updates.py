@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from .optimizer import StageOptimizer, clip_coefficient
-from .shared import SharedGradients, SharedGroup
+from .shared import SharedGroup
 from .spec import RankSpec
 from .stage import Stage
+from .sums import FlatGradients, SharedSums
 
 __all__ = ["Updates"]
 
@@ -19,19 +20,19 @@ __all__ = ["Updates"]
 class Updates:
     """The optimizers of a rank's stages, and the gradients that it shares with other ranks.
 
-    In order: :meth:`begin`, operations, :meth:`keep` or :meth:`drop`; then, where :attr:`steps`, the sums of shared
-    gradients, the norm where :attr:`clips`, and :meth:`step` for every stage that is :meth:`due`.
+    In order: :meth:`begin`, operations, :meth:`keep` or :meth:`drop`; then :meth:`share`, the norm where
+    :attr:`clips`, and :meth:`step` for every stage that is :meth:`due`.
     """
 
     def __init__(self, spec: RankSpec, stages: Mapping[int, Stage]) -> None:
         self.norm: float | None = None
         self._stages = stages
-        self._ranks = {group.number: group.ranks for group in spec.shared}
         self._max_norm = spec.max_norm
         self._steps = spec.steps
         own = self._own_parameters()
         self._optimizers = {s: StageOptimizer(p, spec.optimizer, spec.scheduler) for s, p in own.items()}
-        self._shared = {group.number: SharedGradients(self._members(group)) for group in spec.shared}
+        self._owners = {id(p): optimizer for optimizer in self._optimizers.values() for p in optimizer.parameters}
+        self.sums = SharedSums({group.number: (group, FlatGradients(self._members(group))) for group in spec.shared})
         elsewhere = [group for group in spec.shared if group.ranks[0] != spec.rank]
         self._counted_elsewhere = {id(p) for group in elsewhere for p in self._members(group)}
         self._due: dict[int, int] = {}
@@ -63,15 +64,30 @@ class Updates:
         """A stage met its OPT, which is an ``entry`` of the log."""
         self._due[stage] = entry
 
+    def reduce(self, stage: int) -> None:
+        """REDUCE_GRAD: starts to sum the gradients of a stage over its copies, if this step needs them."""
+        if self.steps:
+            self.sums.start(stage, self._gradient)
+
+    def _gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        return self._owners[id(parameter)].gradient(parameter)
+
     def keep(self) -> None:
-        """All ranks ran the step to its end: its gradients count."""
+        """All ranks ran the step to its end: its gradients count, and what is not yet being summed is."""
         for optimizer in self._optimizers.values():
             optimizer.keep()
+        if self.steps:
+            self.sums.start(None, self._gradient)
+
+    def share(self) -> None:
+        """Waits for the sums of gradients that other ranks have a part in. All ranks have called :meth:`keep`."""
+        self.sums.take()
 
     def drop(self) -> None:
         """They did not, or it was no training: its gradients are forgotten."""
         for optimizer in self._optimizers.values():
             optimizer.drop()
+        self.sums.drop()
 
     @property
     def steps(self) -> bool:
@@ -82,19 +98,6 @@ class Updates:
     def clips(self) -> bool:
         """Whether the norm of the gradients is asked for before that."""
         return self.steps and self._max_norm is not None
-
-    def shared(self) -> dict[int, torch.Tensor]:
-        """By group: the gradients of parameters that other ranks hold too, to be summed before they are stepped."""
-        return {number: gradients.pack() for number, gradients in self._shared.items()}
-
-    def sharing(self, number: int) -> tuple[int, ...]:
-        """The ranks of a group of shared parameters."""
-        return self._ranks[number]
-
-    def take_shared(self, sums: Mapping[int, torch.Tensor]) -> None:
-        """Takes the sums of what :meth:`shared` gave on all ranks of a group."""
-        for number, gradients in self._shared.items():
-            gradients.unpack(sums[number])
 
     def squared_norm(self) -> float:
         """The squared norm of the gradients of this rank; what other ranks hold too counts on the first."""

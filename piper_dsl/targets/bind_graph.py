@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ray.dag import ClassMethodNode, DAGNode, InputNode, MultiOutputNode
 
-from ..lower.binds import ENDING, Bind, BindPlan, loaded
+from ..lower.binds import ENDING, TOGETHER, Bind, BindPlan, loaded
 from .graph_channels import GraphChannels
 from .polite_tensors import PoliteTensors
 
@@ -19,19 +19,18 @@ def bind_graph(
     actors: Sequence[Any],
     transport: Any = None,
     channels: GraphChannels | None = None,
-    together: Collection[str] = ("keep",),
 ) -> DAGNode:
     """The graph that runs a step; it takes the batches of all ranks and gives how the step ended on each.
 
     ``transport`` is the hint on tensor edges between actors, ``channels`` are what carries the other edges; None is
-    Ray's choice. ``together`` are the methods of :data:`~..lower.binds.ENDING` that read the results of all ranks.
+    Ray's choice.
     """
     with InputNode() as batches:
         data = [batches[rank] for rank in range(len(actors))]
         nodes = {loaded(rank): actor.load.bind(data[rank]) for rank, actor in enumerate(actors)}
         for bind in plan.binds:
             nodes.update(zip(bind.results, _bound(bind, actors[bind.rank], nodes, transport), strict=True))
-        ending = _ending(actors, [[nodes[name] for name in unread] for unread in plan.unread], together)
+        ending = _ending(actors, [[nodes[name] for name in unread] for unread in plan.unread])
         if channels is not None:
             for node in (*data, *nodes.values(), *(node for row in ending for node in row)):
                 _carry(node, channels, transport)
@@ -49,12 +48,12 @@ def _bound(bind: Bind, actor: Any, nodes: dict[str, Any], transport: Any) -> Seq
     return [node.with_tensor_transport(transport=transport) if bind.targets and transport is not None else node]
 
 
-def _ending(actors: Sequence[Any], unread: list[list[Any]], together: Collection[str]) -> list[list[DAGNode]]:
+def _ending(actors: Sequence[Any], unread: list[list[Any]]) -> list[list[DAGNode]]:
     """The calls behind the operations, by method and rank."""
     rows: list[list[DAGNode]] = []
     for name in ENDING:
         if rows:
-            unread = [rows[-1]] * len(actors) if name in together else [[result] for result in rows[-1]]
+            unread = [rows[-1]] * len(actors) if name == TOGETHER else [[result] for result in rows[-1]]
         rows.append([getattr(actor, name).bind(*read) for actor, read in zip(actors, unread, strict=True)])
     return rows
 

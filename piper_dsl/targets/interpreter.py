@@ -20,8 +20,9 @@ class Interpreter:
     """Runs the instructions of a rank, with its links to the others.
 
     Drains on error: once an operation has raised here, or a message says that one did elsewhere, nothing is
-    computed any more, but every message is still sent, empty, and received. So no rank waits for ever, and
-    all meet at the end of the step, where one flag tells each whether its step counts.
+    computed any more, but every message is still sent, empty, and received, and every sum of gradients that the
+    schedule writes is started. So no rank waits for ever, and all meet at the end of the step, where one flag
+    tells each whether its step counts.
     """
 
     def __init__(self, rank: Rank, program: Program, wire: Wire) -> None:
@@ -62,6 +63,7 @@ class Interpreter:
             elif not self._drains:
                 self._rank.receive(transfer.kind, message)
         if self._drains:
+            self._rank.skip(action.operation)
             return
         try:
             self._rank.run(action.operation)

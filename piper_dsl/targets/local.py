@@ -10,13 +10,13 @@ import torch
 from ..diagnostics import PipeError
 from ..ir.operations import Kind
 from ..lower.program import FORWARDS, Code, Instruction, Program
-from ..runtime.checkpoint import read_rank, write_rank
+from ..runtime.checkpoint import read_replicas, write_rank
 from ..runtime.failure import OperationFailed, no_start, where_raised
 from ..runtime.message import Message
 from ..runtime.rank import Rank
 from ..runtime.report import RankReport
-from ..runtime.shared import total
 from ..runtime.spec import Batch, RankSpec
+from .local_sums import LocalSums, Parts
 
 __all__ = ["LocalTarget"]
 
@@ -35,6 +35,9 @@ class LocalTarget:
         self._program = list(program.in_order())
         self._forwards = [step for step in self._program if step[1].code in FORWARDS]
         self._ranks = [_started(spec) for spec in specs]
+        parts: Parts = {}
+        for rank in self._ranks:
+            rank.updates.sums.connection = LocalSums(rank.number, parts)
 
     def step(self, batches: Sequence[Batch]) -> list[RankReport]:
         """Executes the program once; the report of every rank.
@@ -70,11 +73,9 @@ class LocalTarget:
         """All ranks are well: gradients count, those of copies and tied stages are summed, optimizers step."""
         for rank in self._ranks:
             rank.updates.keep()
+        for rank in self._ranks:
+            rank.updates.share()
         stepped = [rank for rank in self._ranks if rank.updates.steps]
-        shared = [rank.updates.shared() for rank in stepped]
-        sums = {number: total(part[number] for part in shared if number in part) for part in shared for number in part}
-        for rank in stepped:
-            rank.updates.take_shared(sums)
         clips = any(rank.updates.clips for rank in stepped)
         norm = sum(rank.updates.squared_norm() for rank in stepped) if clips else None
         for rank in stepped:
@@ -114,7 +115,7 @@ class LocalTarget:
     def restore(self, folder: str) -> None:
         """Takes up what :meth:`save` wrote."""
         for rank in self._ranks:
-            rank.restore(read_rank(folder, rank.number))
+            rank.restore(read_replicas(folder, rank.replica))
 
     def restart(self) -> None:
         """Nothing to do: a rank that died here took the driver along."""

@@ -13,7 +13,7 @@ from ..runtime.report import RankReport
 from ..runtime.spec import Batch
 from .interpreter import Interpreter
 from .rank_host import RankHost
-from .wire import Wire, WirePlan
+from .wire import WirePlan
 
 __all__ = ["ACTOR_OPTIONS", "ProgramActor"]
 
@@ -28,7 +28,7 @@ class _ProgramActor(RankHost):
 
     def connect(self, program: Program, plan: WirePlan) -> None:
         """Takes the program and joins the other ranks, all at once."""
-        self._wire = Wire(self._rank.number, plan)
+        self.join(plan)
         self._interpreter = Interpreter(self._rank, program, self._wire)
 
     @ray.method(concurrency_group=_BESIDE)
@@ -41,17 +41,10 @@ class _ProgramActor(RankHost):
         if not self._interpreter.run(batch, signature):
             self._rank.drop()
             return self._interpreter.failure
-        return self._kept() if batch.training else self.evaluated()
-
-    def _kept(self) -> OperationFailed | RankReport:
-        """All ranks are well: gradients count, those of copies and tied stages are summed, optimizers step."""
-        updates = self._rank.updates
-        updates.keep()
-        if updates.steps:
-            shared = updates.shared()
-            self._wire.sum((updates.sharing(number), tensor) for number, tensor in shared.items())
-            updates.take_shared(shared)
-        return self.update(*(self._wire.total([self.squared_norm()]) if updates.clips else ()))
+        if not batch.training:
+            return self.evaluated()
+        self._rank.updates.keep()
+        return self.update()
 
 
 ProgramActor: Any = ray.remote(**ACTOR_OPTIONS)(_ProgramActor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..lower.binds import ENDING, Bind, BindPlan, loaded
+from ..lower.binds import ENDING, TOGETHER, Bind, BindPlan, loaded
 from ..lower.program import Program
 
 __all__ = ["bind_lines", "python_source"]
@@ -104,7 +104,7 @@ def _line(bind: Bind) -> str:
 def _ending(plan: BindPlan) -> Iterator[str]:
     read = [", ".join(names) for names in plan.unread]
     for name in ENDING:
-        if name == "keep":
+        if name == TOGETHER:
             read = [", ".join(read)] * len(read)
         for rank, names in enumerate(read):
             yield f"{name}{rank} = rank{rank}.{name}.bind({names})"

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-import torch
 
 from ..ir.operations import Kind, Operation
 from ..runtime.failure import OperationFailed
 from ..runtime.message import Message
 from ..runtime.packed import Packed
 from ..runtime.report import RankReport
-from ..runtime.shared import total
 from ..runtime.spec import Batch, RankSpec
 from .inbox import Address, Inbox
 from .rank_host import RankHost
@@ -91,7 +89,9 @@ class _RankActor(RankHost):
         failed = next((value for value in arrived if isinstance(value, OperationFailed)), None)
         self._failure = self._failure or failed
         results: tuple[Any, ...] = ()
-        if self._failure is None:
+        if self._failure is not None and self._training:
+            self._rank.skip(operation)
+        elif self._failure is None:
             try:
                 results = self._computed(operation, targets, frees, arrived)
             except OperationFailed as failure:
@@ -133,38 +133,19 @@ class _RankActor(RankHost):
         self._failure = self._failure or failed
         return self._failure
 
-    def keep(self, *failures: OperationFailed | None) -> dict[int, torch.Tensor]:
-        """The gradients of the step count if no rank failed, else it leaves no trace on any.
-
-        Returns those gradients that are to be summed over ranks before they are stepped.
-        """
+    def keep(self, *failures: OperationFailed | None) -> None:
+        """The gradients of the step count if no rank failed, else it leaves no trace on any."""
         self._well = all(failure is None for failure in failures)
         if not self._well:
             self._rank.drop()
         elif self._training:
             self._rank.updates.keep()
-        return self._rank.updates.shared() if self._steps else {}
 
-    def sum_shared(self, *parts: dict[int, torch.Tensor]) -> float:
-        """Takes the sums of what ``keep`` gave; this rank's part of the squared norm, where that is asked for."""
-        if not self._steps:
-            return 0.0
-        numbers = {number for part in parts for number in part}
-        self._rank.updates.take_shared({n: total(part[n] for part in parts if n in part) for n in numbers})
-        return self.squared_norm() if self._rank.updates.clips else 0.0
-
-    def conclude(self, *squared_norms: float) -> OperationFailed | RankReport | None:
+    def conclude(self, kept: None) -> OperationFailed | RankReport | None:
         """Steps the optimizers; what ran when, or what failed on this rank."""
         if not self._well:
             return self._failure
-        if not self._training:
-            return self.evaluated()
-        return self.update(*(squared_norms if self._rank.updates.clips else ()))
-
-    @property
-    def _steps(self) -> bool:
-        """Whether the optimizers step at the end of this step."""
-        return self._well and self._training and self._rank.updates.steps
+        return self.update() if self._training else self.evaluated()
 
 
 class _PackingActor(_RankActor):

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from ..diagnostics import PipeError
-from ..runtime.checkpoint import read_rank, write_rank
+from ..runtime.checkpoint import read_replicas, write_rank
 from ..runtime.failure import OperationFailed, where_raised
 from ..runtime.rank import Rank
 from ..runtime.report import RankReport
 from ..runtime.spec import RankSpec
+from .wire import Wire, WirePlan
 
 __all__ = ["RankHost"]
 
@@ -37,13 +38,21 @@ class RankHost:
         """The process, and why the rank could not be made there, with its traceback; None if it could."""
         return os.getpid(), self._startup
 
-    def squared_norm(self) -> float:
-        return self._rank.updates.squared_norm()
+    def join(self, plan: WirePlan) -> None:
+        """Joins the other ranks, all at once."""
+        self._wire = Wire(self._rank.number, plan)
+        self._rank.updates.sums.connection = self._wire
 
-    def update(self, *squared_norms: float) -> OperationFailed | RankReport:
-        """Steps the optimizers; what ran when, or what an optimizer raised. Takes the norms of all ranks, if any."""
+    def update(self) -> OperationFailed | RankReport:
+        """Ends a step whose gradients all ranks keep: those of copies and tied stages are summed, optimizers step.
+
+        Returns what ran when, or what an optimizer raised.
+        """
+        updates = self._rank.updates
+        updates.share()
+        norm = self._wire.total([updates.squared_norm()])[0] if updates.clips else None
         try:
-            self._rank.update(sum(squared_norms) if squared_norms else None)
+            self._rank.update(norm)
         except OperationFailed as failure:
             return failure
         return self._rank.report()
@@ -67,7 +76,7 @@ class RankHost:
     def restore(self, folder: str) -> PipeError | None:
         """Takes up what ``save`` wrote; what is wrong with it, None if nothing."""
         try:
-            self._rank.restore(read_rank(folder, self._rank.number))
+            self._rank.restore(read_replicas(folder, self._rank.replica))
         except PipeError as error:
             return error
         return None

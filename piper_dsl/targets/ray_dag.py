@@ -72,7 +72,9 @@ class RayDagTarget(RayTarget):
     def _compile(self, crew: Crew, buffer_bytes: int) -> None:
         """Binds the graph and compiles it; ``buffer_bytes`` are those of the driver's channels, if they are Ray's."""
         hint = self._hint(crew) if self._hinted and len(crew.actors) > 1 else None
-        graph = bind_graph(self._plan, crew.actors, hint, self._channels(crew), self._together)
+        if any(spec.shared or spec.max_norm is not None for spec in self._specs):
+            self._meet(crew, "join", pairs=(), ordered=False)
+        graph = bind_graph(self._plan, crew.actors, hint, self._channels(crew))
         options: dict[str, Any] = {
             "_submit_timeout": NEVER,
             "_buffer_size_bytes": buffer_bytes,
@@ -92,13 +94,6 @@ class RayDagTarget(RayTarget):
             help_ = "use transport `shared-memory`, or target `ray-program` or `local`"
             self._session.end()
             raise PipeError(Diagnostic("P702", f"target ray-dag: {message}", None, help_))
-
-    @property
-    def _together(self) -> set[str]:
-        """The calls at the end of a step that need what all ranks have."""
-        shared = any(spec.shared for spec in self._specs)
-        clips = self._specs[0].max_norm is not None
-        return {"keep"} | ({"sum_shared"} if shared else set()) | ({"conclude"} if clips else set())
 
     def _channels(self, crew: Crew) -> GraphChannels:
         """What carries everything else; through Ray where not all processes reach each other's inboxes."""

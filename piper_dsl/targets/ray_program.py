@@ -9,25 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import ray
-from ray.exceptions import RayError
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..diagnostics import Diagnostic, PipeError
 from ..lower.program import Code, Program
 from ..runtime.batch import signature
 from ..runtime.spec import Batch, RankSpec
 from .actions import meets
-from .crew import Crew, last_line
+from .crew import Crew
 from .program_actor import ProgramActor
 from .ray_target import Outcome, RayTarget
-from .wire import WirePlan
 
 __all__ = ["RayProgramTarget"]
-
-CONNECT = 120.0
-"""Seconds the ranks may take to find each other."""
-
-LOCALHOST = "127.0.0.1"
 
 
 class RayProgramTarget(RayTarget):
@@ -43,30 +35,10 @@ class RayProgramTarget(RayTarget):
             help_ = "write every RECV behind its SEND in one order for all ranks, or leave the transfers out"
             raise PipeError(Diagnostic("P702", message, None, help_))
         self._program = program
-        self._store: TCPStore | None = None
 
     def _start(self, batches: Sequence[Batch]) -> None:
         crew = self._launch(ProgramActor, self._session.gpus)
-        host = LOCALHOST if len(ray.nodes()) == 1 else ray.util.get_node_ip_address()
-        # The ranks meet at a store, which lives here as long as they do.
-        self._store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        try:
-            crew.ask("connect", self._program, self._plan(host, self._store.port), timeout=CONNECT)
-        except RayError as error:
-            message = f"the ranks cannot reach each other at {host}: {last_line(error)}"
-            raise PipeError(Diagnostic("P714", message)) from error
-
-    def _plan(self, host: str, port: int) -> WirePlan:
-        summing = {group.ranks for spec in self._specs for group in spec.shared}
-        return WirePlan(
-            host=host,
-            port=port,
-            ranks=len(self._specs),
-            device="cuda" if self._session.gpus else "cpu",
-            pairs=_pairs(self._program),
-            summing=tuple(sorted(summing)),
-            ordered=self._session.gpus,
-        )
+        self._meet(crew, "connect", self._program, pairs=_pairs(self._program), ordered=self._session.gpus)
 
     def _execute(self, crew: Crew, batches: Sequence[Batch]) -> Sequence[Outcome]:
         shapes = signature(batches)

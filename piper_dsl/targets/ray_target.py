@@ -7,18 +7,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import ray
 import torch
 from ray.exceptions import RayError
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..diagnostics import Diagnostic, PipeError
 from ..runtime.failure import OperationFailed
 from ..runtime.report import RankReport
 from ..runtime.spec import Batch, RankSpec
-from .crew import Crew
+from .crew import Crew, last_line
 from .ray_session import RaySession
 from .watchdog import Watchdog
+from .wire import Pair, WirePlan
 
 __all__ = ["Outcome", "RayTarget"]
+
+CONNECT = 120.0
+"""Seconds the ranks may take to find each other."""
+
+LOCALHOST = "127.0.0.1"
 
 Outcome = OperationFailed | RankReport | None
 """How a step ended on a rank; None: well, but it failed on another."""
@@ -36,10 +44,16 @@ class RayTarget(ABC):
         self._crew: Crew | None = None
         self._between_steps = True
         self._folder: str | None = None
+        self._store: TCPStore | None = None
 
     @abstractmethod
     def _start(self, batches: Sequence[Batch]) -> None:
         """Starts the ranks with :meth:`_launch`, and whatever they need for steps with such data."""
+
+    @property
+    def _on_gpus(self) -> bool:
+        """Whether the ranks compute on GPUs."""
+        return bool(self._session.gpus)
 
     @abstractmethod
     def _execute(self, crew: Crew, batches: Sequence[Batch]) -> Sequence[Outcome]:
@@ -52,6 +66,29 @@ class RayTarget(ABC):
         self._crew = Crew(actor_class, options)
         self._crew.start(specs)
         return self._crew
+
+    def _meet(self, crew: Crew, method: str, *arguments: Any, pairs: tuple[Pair, ...], ordered: bool) -> None:
+        """Calls a method on all ranks at once, with the plan by which they find each other.
+
+        Raises PipeError (P714) where they do not.
+        """
+        host = LOCALHOST if len(ray.nodes()) == 1 else ray.util.get_node_ip_address()
+        # The ranks meet at a store, which lives here as long as they do.
+        self._store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        plan = WirePlan(
+            host=host,
+            port=self._store.port,
+            ranks=len(self._specs),
+            device="cuda" if self._on_gpus else "cpu",
+            pairs=pairs,
+            summing=tuple(sorted({group.ranks for spec in self._specs for group in spec.shared})),
+            ordered=ordered,
+        )
+        try:
+            crew.ask(method, *arguments, plan, timeout=CONNECT)
+        except RayError as error:
+            message = f"the ranks cannot reach each other at {host}: {last_line(error)}"
+            raise PipeError(Diagnostic("P714", message)) from error
 
     def step(self, batches: Sequence[Batch]) -> list[RankReport]:
         """One step; the report of every rank.

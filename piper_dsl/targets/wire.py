@@ -6,7 +6,7 @@ pair of ranks that sends has a communicator of its own (transport ``direction``)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-__all__ = ["Wire", "WirePlan"]
+from ..runtime.shared import SharedGroup
+
+__all__ = ["Pair", "Wire", "WirePlan"]
 
 CONNECT = timedelta(seconds=60)
 NEVER = timedelta(days=365)
@@ -60,6 +62,7 @@ class Wire:
             if rank in pair
         }
         self._all: Any = dist.group.WORLD
+        self._sums: dict[int, tuple[Any, torch.Tensor]] = {}
         self._summing = {ranks: dist.new_group(list(ranks), timeout=NEVER) for ranks in plan.summing}
         for pair in plan.pairs:
             self._greet(pair)
@@ -94,7 +97,17 @@ class Wire:
         dist.all_reduce(found)
         return [float(x) for x in found.tolist()]
 
-    def sum(self, tensors: Iterable[tuple[tuple[int, ...], torch.Tensor]]) -> None:
-        """Sums tensors in place, each over the ranks beside it."""
-        for ranks, tensor in tensors:
-            dist.all_reduce(tensor, group=self._summing[ranks])
+    def start(self, group: SharedGroup, part: torch.Tensor) -> None:
+        """Begins to sum a tensor in place over the ranks of a group, in the background."""
+        work = dist.all_reduce(part, group=self._summing[group.ranks], async_op=True)
+        self._sums[group.number] = work, part
+
+    def take(self, group: SharedGroup) -> torch.Tensor:
+        """Waits for a sum."""
+        work, total = self._sums.pop(group.number)
+        work.wait()
+        return total
+
+    def forget(self, group: SharedGroup) -> None:
+        """Waits for a sum, which nobody wants: the next one of the group would be taken for it."""
+        self.take(group)

@@ -55,7 +55,7 @@ def _ended(
     assert all(name.startswith("loaded") for name in results)
     for method in ENDING:
         after = [getattr(actor, method)(*read) for actor, read in zip(actors, ended, strict=True)]
-        ended = [after] * len(actors) if method in ("finish", "keep") else [[result] for result in after]
+        ended = [after] * len(actors) if method == "finish" else [[result] for result in after]
     losses = {key: loss for (report,) in ended for key, loss in report.losses.items()}
     return losses, {s: g for actor in actors for s, g in actor.gradients().items()}
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from runtime_models import WIDTH, sgd
-from runtime_reference import assert_close, only
+from runtime_reference import EXACT, assert_close, close, only
 from torch import nn
 
 import piper_dsl as piper
@@ -74,6 +74,45 @@ def test_training_goes_on_exactly_where_it_was(target: str, tmp_path: Path) -> N
         second.save()
     # The two newest stay.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-6", "step-7"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_replicas_save_their_weights_once_and_go_on_exactly(target: str, tmp_path: Path) -> None:
+    # In the middle of two steps that accumulate, every replica has gradients, and always buffers, of its own.
+    replicas = {"schedule": piper.load("interleaved_1f1b", p=2, m=2), "replicas": 2, "target": target}
+    with _pipeline(tmp_path, checkpoint_every=3, **replicas) as undisturbed:
+        losses = [undisturbed.step(*batch) for batch in BATCHES[:5]]
+        evaluated = undisturbed.evaluate(*BATCHES[5])
+    with _pipeline(tmp_path, **replicas) as pipeline:
+        assert pipeline.resume() == 3
+        assert [pipeline.step(*batch) for batch in BATCHES[3:5]] == losses[3:]
+        # Evaluation uses the buffers.
+        assert pipeline.evaluate(*BATCHES[5]) == evaluated
+    first, second = (torch.load(tmp_path / "step-3" / f"rank-{rank}.pt") for rank in (0, 2))
+    buffers = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    assert set(first[0]["module"]) > buffers == set(second[0]["module"])
+    assert not torch.equal(first[0]["gradients"][0], second[0]["gradients"][0])
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3), (3, 2)])
+def test_another_number_of_replicas_takes_a_checkpoint_up(before: int, after: int, tmp_path: Path) -> None:
+    batches = [torch.randn(2, 12, WIDTH, dtype=torch.float64).unbind() for _ in range(6)]
+
+    def smooth(replicas: int, folder: Path | None) -> piper.Pipeline:
+        torch.manual_seed(0)
+        stages = [nn.Linear(WIDTH, WIDTH).double() for _ in range(2)]
+        schedule = piper.load("1f1b", p=2, m=2)
+        return _pipeline(folder, stages=stages, schedule=schedule, replicas=replicas, checkpoint_every=3)
+
+    with smooth(1, None) as undisturbed:
+        losses = [undisturbed.step(*batch) for batch in batches]
+        state = undisturbed.state_dict()
+    with smooth(before, tmp_path) as first:
+        assert [first.step(*batch) for batch in batches[:3]] == close(losses[:3], EXACT)
+    with smooth(after, tmp_path) as second:
+        assert second.resume() == 3
+        assert [second.step(*batch) for batch in batches[3:]] == close(losses[3:], EXACT)
+        assert_close(second.state_dict(), state, EXACT)
 
 
 def _two_checkpoints(folder: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from runtime_models import HOT, WIDTH, Faulty, FaultyWeight, RunningMean, first_and_last, sgd
-from runtime_reference import assert_close, only, operations, rows, written
+from runtime_models import HOT, WIDTH, Dense, Faulty, FaultyWeight, RunningMean, first_and_last, sgd
+from runtime_reference import EXACT, assert_close, close, only, operations, rows, written
 from torch import nn
 
 import piper_dsl as piper
@@ -120,3 +122,68 @@ def test_an_optimizer_that_raises_stops_the_pipeline(target: str) -> None:
         assert only(error).code == "P712"
         assert message in only(error).message
         assert only(error).help == "make a new one"
+
+
+REDUCED = """
+ranks 2
+stages 4
+microbatches 2
+rank 0: 0F0 0F1 2F0 2F1 2B0 2B1 2REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD 0OPT 2OPT
+rank 1: 1F0 1F1 3F0 3F1 3B0 3B1 3REDUCE_GRAD 1B0 1B1 1OPT 3OPT
+"""
+"""Stage 0 raises in its backward, when stages 2 and 3 are being summed over their replicas."""
+
+
+def _smooth() -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [stage.double() for stage in (FaultyWeight(), Dense(), Dense(), Dense())]
+
+
+def _whole_batch(seed: int, hot: int | None = None) -> Batch:
+    """Eight samples for four microbatches, one of which may be hot."""
+    x, y = torch.rand(2, 8, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    if hot is not None:
+        x[2 * hot : 2 * hot + 2] = 2 * HOT
+    return x, y
+
+
+def _trained_whole(stages: list[nn.Module]) -> tuple[list[float], Any, float]:
+    """Batches 0 and 1 together, clipped, then 2 and 3: every loss, the weights, and the last norm."""
+    optimizers = [sgd(list(stage.parameters())) for stage in stages]
+    losses: list[float] = []
+    for seeds in ((0, 1), (2, 3)):
+        for seed in seeds:
+            hidden, target = _whole_batch(seed)
+            hidden = stages[0](hidden)
+            for stage in stages[1:]:
+                (hidden,) = stage(hidden)
+            loss = nn.functional.mse_loss(hidden, target)
+            losses.append(loss.item())
+            (loss / 2).backward()
+        norm = nn.utils.clip_grad_norm_([p for stage in stages for p in stage.parameters()], 0.05)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    return losses, {s: stage.state_dict() for s, stage in enumerate(stages)}, norm.item()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_failure_in_one_replica_is_one_of_all(target: str) -> None:
+    losses, state, norm = _trained_whole(_smooth())
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "accumulate": 2, "max_norm": 0.05, "timeout": 60.0}
+    with piper.Pipeline(_smooth(), written(REDUCED), target=target, replicas=2, **arguments) as pipeline:
+        found = []
+        for seed in range(4):
+            # Microbatches 0 and 1 are those of the first replica, 2 and 3 of the second.
+            for hot in (1, 2) if seed else ():
+                before = pipeline.state_dict(), pipeline.gradients()
+                with pytest.raises(piper.PipeError, match=f"rank {hot // 2 * 2}: stage 0, .* of microbatch {hot}: "):
+                    pipeline.step(*_whole_batch(9, hot))
+                assert_close(pipeline.state_dict(), before[0], 0.0)
+                assert_close(pipeline.gradients(), before[1], 0.0)
+            found.append(pipeline.step(*_whole_batch(seed)))
+        assert found == close(losses, EXACT)
+        assert pipeline.last.gradient_norm == close(norm, EXACT)
+        assert_close(pipeline.state_dict(), state, EXACT)
+        assert pipeline.held() == [0] * 4
+        assert operations(pipeline) == rows(pipeline.schedule)

@@ -6,13 +6,35 @@ from typing import Any
 
 import pytest
 import torch
-from runtime_models import WIDTH, mixed, mixed_batch, sgd
-from runtime_reference import EXACT, assert_close, close, only, operations, rows, trained_whole
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from runtime_cases import Case, stepped_cases
+from runtime_models import WIDTH, first_and_last, mixed, mixed_batch, sgd
+from runtime_reference import EXACT, assert_close, close, only, operations, rows, trained_whole, written
 from torch import nn
 
 import piper_dsl as piper
 
 MSE = nn.functional.mse_loss
+
+
+def _trains_as_one_process(case: Case, replicas: int, **settings: Any) -> None:
+    schedule = written(case.text)
+    note(f"{replicas} replicas of\n{case.text}")
+    stages, size = case.stages(), schedule.microbatches * replicas * case.samples
+    batches = [torch.randn(2, size, WIDTH, dtype=torch.float64).unbind() for _ in range(2)]
+    losses, state = trained_whole(stages, first_and_last, sgd, batches)
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "replicas": replicas, **settings}
+    with piper.Pipeline(stages, schedule, **arguments) as pipeline:
+        assert [pipeline.step(*batch) for batch in batches] == close(losses, EXACT)
+        assert_close(pipeline.state_dict(), state, EXACT)
+        assert operations(pipeline) == rows(pipeline.schedule)
+
+
+@given(stepped_cases(), st.integers(1, 3))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_schedule_in_replicas_trains_as_one_process(case: Case, replicas: int) -> None:
+    _trains_as_one_process(case, replicas)
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
