@@ -34,10 +34,10 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, most_ranks: int = 3) -> Case:
     """A schedule of the library with its backwards split, joined, and given a recomputation at random."""
     name = draw(st.sampled_from(["gpipe", "1f1b", "interleaved_1f1b", "zb_h1"]))
-    p, m = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    p, m = draw(st.integers(1, most_ranks)), draw(st.integers(1, 4))
     if name == "interleaved_1f1b":
         m = p * draw(st.integers(1, max(1, 4 // p)))
     schedule = piper.load(name, p=p, m=m)
@@ -77,9 +77,9 @@ def _varied(draw: st.DrawFn, tokens: list[str], recomputed: set[tuple[int, int]]
 
 
 @st.composite
-def stepped_cases(draw: st.DrawFn) -> Case:
+def stepped_cases(draw: st.DrawFn, most_ranks: int = 3) -> Case:
     """The same with optimizer steps, and with reductions of some stages somewhere behind their last backward."""
-    case = draw(cases())
+    case = draw(cases(most_ranks))
     lines = case.text.splitlines()
     for number, line in enumerate(lines):
         if line.startswith("rank "):

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from hypothesis import HealthCheck, given, note, settings
+from runtime_cases import Case, cases, stepped_cases
 from runtime_models import WIDTH, Dense, first_and_last, mixed, mixed_batch, sgd
 from runtime_reference import (
     EXACT,
@@ -22,7 +23,6 @@ from runtime_reference import (
     written,
 )
 from test_local_graphs import TWO_TOWERS, _Tower, _Two
-from test_local_property import Case, cases
 from torch import nn
 
 import piper_dsl as piper
@@ -169,14 +169,25 @@ def test_a_result_of_another_shape_than_before_is_an_error_and_not_the_end() -> 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_schedule_on_any_chain(case: Case) -> None:
     note(case.text)
-    schedule = written(case.text)
-    torch.manual_seed(case.seed)
-    stages = [kind().double() for kind in case.kinds]
-    if not any(p.requires_grad for stage in stages for p in stage.parameters()):
-        stages[-1] = Dense().double()
+    schedule, stages = written(case.text), case.stages()
     batch = torch.randn(2, schedule.microbatches * case.samples, WIDTH, dtype=torch.float64).unbind()
     losses, gradients = whole_gradients(stages, first_and_last, [batch])
     with piper.Pipeline(stages, schedule, loss_fn=first_and_last, target="ray-program", timeout=60.0) as pipeline:
         assert pipeline.step(*batch) == close(losses[0], EXACT)
         assert_close_or_zero(pipeline.gradients(), gradients, EXACT)
         assert operations(pipeline) == rows(schedule)
+
+
+@given(stepped_cases(most_ranks=2))
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_schedule_in_replicas_steps_as_one_process(case: Case) -> None:
+    note(case.text)
+    schedule, stages = written(case.text), case.stages()
+    size = 2 * schedule.microbatches * case.samples
+    batches = [torch.randn(2, size, WIDTH, dtype=torch.float64).unbind() for _ in range(2)]
+    losses, state = trained_whole(stages, first_and_last, sgd, batches)
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "target": "ray-program", "timeout": 60.0}
+    with piper.Pipeline(stages, schedule, replicas=2, **arguments) as pipeline:
+        assert [pipeline.step(*batch) for batch in batches] == close(losses, EXACT)
+        assert_close(pipeline.state_dict(), state, EXACT)
+        assert operations(pipeline) == rows(pipeline.schedule)
