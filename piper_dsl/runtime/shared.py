@@ -90,11 +90,13 @@ def _reduced(schedule: Schedule) -> set[int]:
 def _buckets(found: Sequence[_Shared]) -> Iterator[list[_Shared]]:
     """Parameters in their order, in parts of at most BUCKET bytes, or of one parameter."""
     bucket: list[_Shared] = []
+    nbytes = 0
     for one in found:
-        if bucket and sum(other.nbytes for other in bucket) + one.nbytes > BUCKET:
+        if bucket and nbytes + one.nbytes > BUCKET:
             yield bucket
-            bucket = []
+            bucket, nbytes = [], 0
         bucket.append(one)
+        nbytes += one.nbytes
     yield bucket
 
 

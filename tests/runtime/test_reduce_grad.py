@@ -8,6 +8,7 @@ import pytest
 import torch
 from runtime_models import WIDTH, Dense, first_and_last, sgd
 from runtime_reference import EXACT, assert_close, close, trained_whole, written
+from torch import nn
 
 import piper_dsl as piper
 from piper_dsl.runtime.rank import Rank
@@ -99,3 +100,17 @@ def test_what_is_tied_is_summed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> N
         found += [pipeline.step(*batch) for batch in batches[1:]]
         assert found == close(losses, EXACT)
         assert_close(pipeline.state_dict(), state, EXACT)
+
+
+def test_gradients_are_summed_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A weight has 72 bytes and a bias 24: stages of two layers in sums of three and of one parameter.
+    monkeypatch.setattr("piper_dsl.runtime.shared.BUCKET", 170)
+    stages = [nn.Sequential(*(nn.Linear(WIDTH, WIDTH).double() for _ in range(2))) for _ in range(2)]
+    batches = [torch.randn(2, 4, WIDTH, dtype=torch.float64).unbind() for _ in range(2)]
+    losses, state = trained_whole(stages, first_and_last, sgd, batches)
+    schedule = piper.load("1f1b", p=2, m=2)
+    with piper.Pipeline(stages, schedule, loss_fn=first_and_last, optimizer=sgd, replicas=2) as pipeline:
+        notes = _noted(monkeypatch)
+        assert [pipeline.step(*batch) for batch in batches] == close(losses, EXACT)
+        assert_close(pipeline.state_dict(), state, EXACT)
+    assert _of_rank(notes, 0, "sum") == ["sum of 0 by 2"] * 4
