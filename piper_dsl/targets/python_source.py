@@ -15,6 +15,8 @@ Written by `piper-dsl compile --target python`. One actor a rank, one bind an op
 respects every dependency. To train a model of your own, change `stages`, `batches` and `loss` below.
 """
 
+import copy
+
 import numpy as np
 import ray
 from ray.dag import InputNode, MultiOutputNode
@@ -72,7 +74,8 @@ def main():
         graph = build_graph(*ranks).experimental_compile(_max_inflight_executions=1)
         for step, (inputs, targets) in zip(range(STEPS), batches(4 * MICROBATCHES)):
             batch = split_batch(step, inputs, targets, MICROBATCHES, GRAPH, PLACEMENT)
-            reports = [result.get(timeout=600) for result in graph.execute(*batch)]
+            # What get() returns are views on Ray's channels, which wait until nobody holds them: copied.
+            reports = [copy.deepcopy(result.get(timeout=600)) for result in graph.execute(*batch)]
             for failure in reports:
                 if isinstance(failure, Exception):
                     raise SystemExit(str(failure))
