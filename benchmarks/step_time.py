@@ -1,23 +1,26 @@
 """How long a training step takes on both Ray targets, beside torch.distributed.pipelining on the same machine.
 
-All train the same model by 1F1B over gloo or shared memory, one thread a rank, one system after the other, in
-some rounds. PyTorch's ranks run under torchrun without a driver: a step of theirs is timed between two barriers,
-one of ours from the driver's call to its result. Medians over all rounds; absolute times are noise, the ratio to
-PyTorch is the figure. All must end at the same loss.
+All train the same model by 1F1B, one thread a rank, one system after the other, in some rounds. PyTorch's ranks run
+under torchrun over gloo, without a driver and with all data at hand: a step of theirs is timed between two barriers.
+One of ours is timed from the driver's call to its result, data and losses included; with several steps in a call, it
+is the call's time by their number. Medians over all rounds; absolute times are noise, the ratio to PyTorch is the
+figure. All must end at the same loss.
 
     python benchmarks/step_time.py                       # 4x16, 4x64, 8x32, as ranks x microbatches
-    python benchmarks/step_time.py --size 4x16 --rounds 1
+    python benchmarks/step_time.py --size 4x16 --rounds 1 --system "ray-program x5"
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +34,12 @@ import piper_dsl as piper
 HERE = Path(__file__).parent
 NICENESS = "RAY_worker_niceness"
 """Ray gives way to other processes, torchrun does not; here both are to compete alike."""
-WARM_UP = 3
+WARM_UP = 5
 """Steps that are not counted."""
+PER_CALL = 5
+"""Steps of a call, where there are several."""
+SYSTEMS = {"ray-program": ("ray-program", 1), "ray-program x5": ("ray-program", PER_CALL), "ray-dag": ("ray-dag", 1)}
+"""Target and steps of a call, by name."""
 
 
 @dataclass(frozen=True)
@@ -54,25 +61,22 @@ def pytorch(ranks: int, microbatches: int, steps: int) -> Run:
     return Run(found["seconds"][WARM_UP:], found["loss"])
 
 
-def ours(target: str, ranks: int, microbatches: int, steps: int) -> Run:
+def ours(target: str, per_call: int, ranks: int, microbatches: int, steps: int) -> Run:
     """A run on a target."""
-    x, y = step_model.batch(microbatches)
+    batches = itertools.repeat(step_model.batch(microbatches), steps)
     schedule = piper.load("1f1b", p=ranks, m=microbatches)
     arguments = {"loss_fn": step_model.loss, "optimizer": step_model.optimizer, "target": target, "timeout": 600.0}
-    seconds = []
     with piper.Pipeline(step_model.stages(ranks), schedule, **arguments) as pipeline:
-        for _ in range(steps):
-            loss = pipeline.step(x, y)
-            seconds.append(pipeline.last.seconds)
-    return Run(seconds[WARM_UP:], loss)
+        reports = [pipeline.last for _ in pipeline.train(batches, per_call)]
+    return Run([report.seconds for report in reports[WARM_UP:]], reports[-1].loss)
 
 
-def measure(ranks: int, microbatches: int, steps: int, rounds: int) -> dict[str, float]:
+def measure(systems: Sequence[str], ranks: int, microbatches: int, steps: int, rounds: int) -> dict[str, float]:
     """The median seconds of a step by system."""
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
         runs = {"torch.distributed.pipelining": pytorch(ranks, microbatches, steps)}
-        runs |= {target: ours(target, ranks, microbatches, steps) for target in ("ray-program", "ray-dag")}
+        runs |= {name: ours(*SYSTEMS[name], ranks, microbatches, steps) for name in systems}
         wanted = runs["torch.distributed.pipelining"].loss
         for name, run in runs.items():
             assert abs(run.loss - wanted) < 1e-4 * abs(wanted), (name, run.loss, wanted)
@@ -85,6 +89,9 @@ def main() -> None:
     parser.add_argument("--size", action="append", help="ranks x microbatches; may be given several times")
     parser.add_argument("--steps", type=int, default=20, help="steps of a run")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument(
+        "--system", action="append", choices=SYSTEMS, help="beside PyTorch; all of them if none is given"
+    )
     chosen = parser.parse_args()
     table = Table(title="a training step by 1F1B")
     for heading in ("ranks x microbatches", "system", "ms a step", "us an operation", "ratio"):
@@ -94,7 +101,7 @@ def main() -> None:
     most = max(ranks for ranks, _ in sizes)
     ray.init(num_cpus=most, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     for ranks, microbatches in sizes:
-        medians = measure(ranks, microbatches, chosen.steps + WARM_UP, chosen.rounds)
+        medians = measure(chosen.system or list(SYSTEMS), ranks, microbatches, chosen.steps + WARM_UP, chosen.rounds)
         for name, seconds in medians.items():
             operations = 2 * ranks * microbatches
             ratio = seconds / medians["torch.distributed.pipelining"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -11,7 +12,7 @@ from ..ir.graph import StageGraph
 from ..ir.placement import Placement
 from .spec import Batch
 
-__all__ = ["Data", "signature", "split_batch"]
+__all__ = ["Data", "parts", "signature", "split_batch"]
 
 Tensors = tuple[torch.Tensor, ...]
 Data = torch.Tensor | Sequence[torch.Tensor]
@@ -62,6 +63,14 @@ def signature(batches: Sequence[Batch]) -> Hashable:
     found = ((name, stage, tensors) for name, part in data for (stage, _), tensors in part.items())
     # All microbatches of a stage are cut alike, so one of them speaks for all.
     return tuple(sorted({(name, stage, *((tuple(x.shape), str(x.dtype)) for x in xs)) for name, stage, xs in found}))
+
+
+def parts(batch: Any) -> Sequence[Any]:
+    """Inputs and, where there are some, targets of a batch. Raises :class:`PipeError` (P703) for anything else."""
+    if not isinstance(batch, tuple | list) or len(batch) not in (1, 2):
+        found = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
+        raise _fail(f"a batch is (inputs, targets), or (inputs,) where there are no targets, not {found}")
+    return batch
 
 
 def _fail(message: str, help: str | None = None) -> PipeError:

@@ -14,7 +14,7 @@ from ..ir.operations import BACKWARD
 from ..ir.schedule import Schedule
 from ..lower.program import Code, Program
 from .optimizer import OptimizerFactory
-from .report import RankReport
+from .report import StepOutcome
 from .settings import Settings
 from .shared import shared_groups
 from .spec import Batch, RankSpec
@@ -28,7 +28,8 @@ class Target(Protocol):
 
     name: str
 
-    def step(self, batches: Sequence[Batch]) -> list[RankReport]: ...
+    def run(self, steps: Sequence[Sequence[Batch]]) -> list[StepOutcome]:
+        """Makes steps, up to the first in which an operation raises. Raises PipeError where a rank is gone."""
 
     def state(self) -> list[dict[int, dict[str, Any]]]: ...
 

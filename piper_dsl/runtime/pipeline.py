@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +19,7 @@ from ..ir.schedule import Schedule
 from ..lower import lower
 from ..lower.program import Program
 from ..models.split import as_stages
-from .batch import Data, split_batch
+from .batch import Data, parts, split_batch
 from .checkpoint import CheckpointFolder, describe
 from .dry_run import refuse_misfits
 from .failure import OperationFailed
@@ -27,7 +27,7 @@ from .fit import misfits, unknown, unsaved
 from .launch import rank_specs, start_target
 from .measure import StepReport
 from .optimizer import OptimizerFactory, SchedulerFactory
-from .recovery import Recovery
+from .recovery import Recovery, Steps, Trained
 from .settings import Settings
 from .shared import shared_places, sum_shared
 from .spec import Batch, RankSpec
@@ -138,17 +138,66 @@ class Pipeline:
         steps, and the next step is what it would have been. After an optimizer that raised and a rank that
         died, where no restart is left, the pipeline refuses to go on.
         """
-        self.last = self._recovery.train(self._cut(inputs, targets, training=True), self._run)
-        self._steps += 1
-        self._recovery.stepped(self._steps)
+        trained = self._train([self._cut(inputs, targets, training=True)])
+        if trained.failure is not None:
+            raise trained.failure
+        self.last = trained.reports[0]
         return self.last.loss
+
+    def train(self, batches: Iterable[Sequence[Any]], steps_per_call: int = 1) -> Iterator[float]:
+        """Runs a step on each of ``batches``, as an iterator over their losses; a batch is what :meth:`step` takes.
+
+        Up to ``steps_per_call`` steps go to the ranks in one call, which saves what a call costs; target ray-program
+        is faster for it. A call is shorter where the data ends and where a checkpoint is due, so everything is as
+        with :meth:`step`, except that losses come call by call. :attr:`last` is the report of the loss that came last.
+
+        Raises what :meth:`step` raises, and what ``batches`` raises, when the losses of all steps before have come.
+        A call ends with the first step that fails, so of the batches that were taken, at most ``steps_per_call``
+        have then not been used.
+        """
+        if steps_per_call < 1:
+            raise PipeError(Diagnostic("P701", f"steps_per_call must be at least 1, not {steps_per_call}"))
+        return self._training(iter(batches), steps_per_call)
+
+    def _training(self, batches: Iterator[Sequence[Any]], steps_per_call: int) -> Iterator[float]:
+        error: Exception | None = None
+        while error is None:
+            due = self._recovery.before_saving(self._steps)
+            steps, error = self._taken(batches, steps_per_call if due is None else min(due, steps_per_call))
+            trained = self._train(steps) if steps else Trained(())
+            for report in trained.reports:
+                self.last = report
+                yield report.loss
+            error = trained.failure or error
+        if not isinstance(error, StopIteration):
+            raise error
+
+    def _taken(self, batches: Iterator[Sequence[Any]], most: int) -> tuple[list[list[Batch]], Exception | None]:
+        """The data of the next steps, and why there is no more of it, where there is not."""
+        steps: list[list[Batch]] = []
+        try:
+            while len(steps) < most:
+                steps.append(self._cut(*parts(next(batches)), training=True, ahead=len(steps)))
+        except Exception as error:
+            return steps, error
+        return steps, None
+
+    def _train(self, steps: Steps) -> Trained:
+        trained = self._recovery.train(steps, self._run)
+        if trained.reports:
+            self._steps += len(trained.reports)
+            self._recovery.stepped(self._steps)
+        return trained
 
     def evaluate(self, inputs: Data | Mapping[int, Data], targets: Data | Mapping[int, Data] | None = None) -> float:
         """The mean loss of a batch: the forwards of the schedule, with the modules in their mode for evaluation.
 
         Leaves no trace: parameters, gradients and buffers stay as they are. Raises what :meth:`step` raises.
         """
-        return self._run(self._cut(inputs, targets, training=False)).loss
+        trained = self._run([self._cut(inputs, targets, training=False)])
+        if trained.failure is not None:
+            raise trained.failure
+        return trained.reports[0].loss
 
     def save(self) -> None:
         """Writes a checkpoint, now."""
@@ -176,21 +225,27 @@ class Pipeline:
             )
 
     def _cut(
-        self, inputs: Data | Mapping[int, Data], targets: Data | Mapping[int, Data] | None, training: bool
+        self,
+        inputs: Data | Mapping[int, Data],
+        targets: Data | Mapping[int, Data] | None = None,
+        *,
+        training: bool,
+        ahead: int = 0,
     ) -> list[Batch]:
+        """The data of the step that so many others go before, for every rank."""
         self._refuse_if_over()
         if self._broken:
             raise PipeError(Diagnostic("P712", f"the pipeline stopped: {self._broken}", None, "make a new one"))
-        schedule = self.schedule
+        schedule, step = self.schedule, self._steps + ahead
         batches = split_batch(
-            self._steps,
+            step,
             inputs,
             targets,
             schedule.microbatches,
             schedule.graph,
             schedule.placement,
             training,
-            self._settings.updates(self._steps),
+            self._settings.updates(step),
             self.replicas,
         )
         if self._unchecked is not None:
@@ -198,22 +253,22 @@ class Pipeline:
             self._unchecked = None
         return batches
 
-    def _run(self, batches: Sequence[Batch]) -> StepReport:
+    def _run(self, steps: Steps) -> Trained:
         started = time.monotonic()
         try:
-            reports = self._target.step(batches)
-        except OperationFailed as failure:
-            if failure.operation.kind is Kind.OPT:
-                self._broken = str(failure)
-            raise PipeError(failure.diagnostic()) from failure
+            outcomes = self._target.run(steps)
         except PipeError as error:
             self._broken = error.diagnostics[0].message
             raise
         except BaseException:
             self._broken = "a step was interrupted"
             raise
-        self._broken = None
-        return StepReport(self.schedule, tuple(reports), time.monotonic() - started, self._settings.reduction)
+        seconds = (time.monotonic() - started) / len(outcomes)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, OperationFailed)]
+        reports = [tuple(outcome) for outcome in outcomes if not isinstance(outcome, OperationFailed)]
+        self._broken = next((str(failure) for failure in failures if failure.operation.kind is Kind.OPT), None)
+        made = [StepReport(self.schedule, report, seconds, self._settings.reduction) for report in reports]
+        return Trained(made, *(_raised(failure) for failure in failures))
 
     def state_dict(self) -> dict[int, dict[str, Any]]:
         """The state dict of every stage's module, by stage, on the CPU."""
@@ -250,6 +305,13 @@ class Pipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _raised(failure: OperationFailed) -> PipeError:
+    """An operation that raised, as an error of the pipeline."""
+    error = PipeError(failure.diagnostic())
+    error.__cause__ = failure
+    return error
 
 
 def _merged(parts: Sequence[Mapping[int, Any]]) -> dict[int, Any]:

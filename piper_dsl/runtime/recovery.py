@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +12,21 @@ from .checkpoint import CheckpointFolder
 from .measure import StepReport
 from .spec import Batch
 
-__all__ = ["Checkpointed", "Recovery"]
+__all__ = ["Checkpointed", "Recovery", "Trained"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What came of some steps: a report of each that was made, and what the next one failed of, if it did."""
+
+    reports: Sequence[StepReport]
+    failure: PipeError | None = None
+
+
+Steps = Sequence[Sequence[Batch]]
+"""The data of steps that are made in one call, for every rank."""
+
+Run = Callable[[Steps], Trained]
 
 
 class Checkpointed(Protocol):
@@ -37,15 +52,18 @@ class Recovery:
         self._every = every
         self._left = max_restarts
         self._base: Path | None = None
-        self._since: list[Sequence[Batch]] = []
+        self._since: list[Steps] = []
         self._done = 0
 
-    def train(self, batches: Sequence[Batch], run: Callable[[Sequence[Batch]], StepReport]) -> StepReport:
-        """One step, and what it takes to get there. Raises what ``run`` raises where no restart is left."""
-        self._since.append(batches)
+    def train(self, steps: Steps, run: Run) -> Trained:
+        """Some steps, and what it takes to get there. Raises what ``run`` raises where no restart is left."""
+        self._since.append(steps)
         while True:
             try:
-                return self._catch_up(run)
+                trained = self._catch_up(run)
+                # A step that failed has left no trace, and is not to be run again.
+                self._since[-1] = steps[: len(trained.reports)]
+                return trained
             except PipeError as error:
                 if not (self._left and any(finding.code == "P713" for finding in error.diagnostics)):
                     self._since.pop()
@@ -53,11 +71,15 @@ class Recovery:
                 self._left -= 1
                 self._restart()
 
-    def _catch_up(self, run: Callable[[Sequence[Batch]], StepReport]) -> StepReport:
-        for batches in self._since[self._done :]:
-            report = run(batches)
+    def _catch_up(self, run: Run) -> Trained:
+        for steps in self._since[self._done :]:
+            trained = run(steps)
             self._done += 1
-        return report
+        return trained
+
+    def before_saving(self, step: int) -> int | None:
+        """How many steps after ``step`` the next checkpoint is written; None for never."""
+        return None if self._folder is None else self._every - step % self._every
 
     def stepped(self, step: int) -> None:
         """After ``step`` steps: writes a checkpoint if it is time."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..ir.operations import Kind, Operation
 from .clock import Clock
+from .failure import OperationFailed
 
-__all__ = ["RankReport", "StepLog", "Timed"]
+__all__ = ["RankReport", "StepLog", "StepOutcome", "Timed", "in_turn"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +75,20 @@ class StepLog:
         seconds = self._clock.seconds([mark for row in self._rows for mark in row[3:]])
         times = np.array(seconds, dtype=np.float64).reshape(-1, 2)
         return RankReport(losses, operations, times, norm)
+
+
+StepOutcome = list[RankReport] | OperationFailed
+"""How a step ended: with the report of every rank, or with the operation that raised."""
+
+T = TypeVar("T")
+
+
+def in_turn(step: Callable[[T], list[RankReport]], steps: Iterable[T]) -> list[StepOutcome]:
+    """One step after the other, up to the first that fails."""
+    outcomes: list[StepOutcome] = []
+    for one in steps:
+        try:
+            outcomes.append(step(one))
+        except OperationFailed as failure:
+            return [*outcomes, failure]
+    return outcomes

@@ -37,9 +37,12 @@ class Interpreter:
         self._drains = False
         self.failure: OperationFailed | None = None
 
-    def run(self, batch: Batch, signature: Hashable) -> bool:
-        """Runs the program once; whether all ranks are well. Otherwise :attr:`failure` is what raised here, if any."""
-        self.failure, self._drains = None, False
+    def run(self, batch: Batch, signature: Hashable, failure: OperationFailed | None = None) -> bool:
+        """Runs the program once; whether all ranks are well. Otherwise :attr:`failure` is what raised here, if any.
+
+        With a ``failure`` of the step before, which the other ranks do not know of, it only drains.
+        """
+        self.failure, self._drains = failure, failure is not None
         self._rank.load(batch)
         self._links.begin(batch.step, (batch.training, signature), self._receives[batch.training])
         for action in self._actions[batch.training]:

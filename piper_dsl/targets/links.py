@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+import torch
+
 from ..runtime.layout import Head, Layout
 from ..runtime.message import Message
 from .actions import Transfer
@@ -26,6 +28,7 @@ class Links:
     def __init__(self, wire: Wire, bounded: bool) -> None:
         self._buffers = Buffers(wire.device)
         self._wire = wire
+        self._near = wire.near
         self._outgoing = Outgoing(wire, bounded)
         self._incoming: dict[int, Incoming] = {}
         self._known: dict[Hashable, dict[int, Layout]] = {}
@@ -43,10 +46,12 @@ class Links:
         if self._learning:
             self._buffers.clear()
             self._outgoing.forget()
+            self._near.forget()
         self._layouts = self._known.get(signature, {})
         orders: dict[int, list[Transfer]] = {}
         for transfer in receives:
-            orders.setdefault(transfer.peer, []).append(transfer)
+            if transfer.peer not in self._near:
+                orders.setdefault(transfer.peer, []).append(transfer)
         self._incoming = {p: Incoming(self._wire, self._buffers, o, self._layouts) for p, o in orders.items()}
         if not self._learning:
             for incoming in self._incoming.values():
@@ -64,25 +69,28 @@ class Links:
         Raises ValueError for a message of other shapes than in earlier steps with data of this shape.
         """
         found = None if message is None else Layout.of(message)
+        near = transfer.peer in self._near
         if self._learning:
-            self._outgoing.introduce(transfer, found)
+            (self._near if near else self._outgoing).introduce(transfer, found)
             if found is None:
                 return
             self._layouts[transfer.tag] = found
         layout = self._layouts[transfer.tag]
         if found is not None and found != layout:
             raise ValueError(f"the result was {layout} in earlier steps with data of this shape; now it is {found}")
-        self._outgoing.send(transfer, layout, message, self._step, waits=not self._learning)
+        if near:
+            self._near.send(transfer, layout, message, self._step)
+        else:
+            self._outgoing.send(transfer, layout, message, self._step, waits=not self._learning)
 
     def post(self, transfer: Transfer) -> None:
-        """Lets a message arrive from here on."""
-        if not self._learning:
+        """Lets a message arrive from here on. Those of neighbours come by themselves."""
+        if transfer.peer not in self._near and not self._learning:
             self._incoming[transfer.peer].post(transfer)
 
     def receive(self, transfer: Transfer) -> Message | None:
         """Waits for a message; None for one that a failure left uncomputed. Raises ValueError for a wrong one."""
-        incoming = self._incoming[transfer.peer]
-        buffer = incoming.learn(transfer) if self._learning else incoming.take(transfer)
+        buffer = self._buffer(transfer)
         if buffer is None:
             return None
         head, layout = Head.read(buffer), self._layouts[transfer.tag]
@@ -92,3 +100,15 @@ class Links:
             return None
         ends = (transfer.source, transfer.target, transfer.microbatch)
         return Message(self._step, *ends, layout.views(buffer), layout.needs_grad)
+
+    def _buffer(self, transfer: Transfer) -> torch.Tensor | None:
+        """Waits for what a message lies in."""
+        if transfer.peer not in self._near:
+            incoming = self._incoming[transfer.peer]
+            return incoming.learn(transfer) if self._learning else incoming.take(transfer)
+        if self._learning:
+            layout = self._near.learn(transfer)
+            if layout is None:
+                return None
+            self._layouts[transfer.tag] = layout
+        return self._near.take(transfer)

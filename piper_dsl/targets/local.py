@@ -14,7 +14,7 @@ from ..runtime.checkpoint import read_replicas, write_rank
 from ..runtime.failure import OperationFailed, no_start, where_raised
 from ..runtime.message import Message
 from ..runtime.rank import Rank
-from ..runtime.report import RankReport
+from ..runtime.report import RankReport, StepOutcome, in_turn
 from ..runtime.spec import Batch, RankSpec
 from .local_sums import LocalSums, Parts
 
@@ -38,6 +38,10 @@ class LocalTarget:
         parts: Parts = {}
         for rank in self._ranks:
             rank.updates.sums.connection = LocalSums(rank.number, parts)
+
+    def run(self, steps: Sequence[Sequence[Batch]]) -> list[StepOutcome]:
+        """One step after the other, up to the first in which an operation raises."""
+        return in_turn(self.step, steps)
 
     def step(self, batches: Sequence[Batch]) -> list[RankReport]:
         """Executes the program once; the report of every rank.

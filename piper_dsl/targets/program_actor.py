@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import ray
@@ -36,13 +36,26 @@ class _ProgramActor(RankHost):
         """What the rank is doing, in words."""
         return super().where()
 
-    def step(self, batch: Batch, signature: Hashable) -> OperationFailed | RankReport | None:
-        """Runs the program once: what happened, what failed here, or None where something failed elsewhere."""
-        if not self._interpreter.run(batch, signature):
-            self._rank.drop()
-            return self._interpreter.failure
-        if not batch.training:
-            return self.evaluated()
+    def steps(
+        self, batches: Sequence[Batch], signatures: Sequence[Hashable]
+    ) -> list[OperationFailed | RankReport | None]:
+        """Runs the program on one batch after the other, up to the first with which something fails on any rank.
+
+        By step: what happened, what failed here, or None where something failed elsewhere.
+        """
+        outcomes: list[OperationFailed | RankReport | None] = []
+        failure: OperationFailed | None = None
+        for batch, signature in zip(batches, signatures, strict=True):
+            if not self._interpreter.run(batch, signature, failure):
+                self._rank.drop()
+                return [*outcomes, self._interpreter.failure]
+            outcomes.append(self._kept() if batch.training else self.evaluated())
+            # Of an optimizer that raised, the other ranks learn in the next step.
+            failure = outcomes[-1] if isinstance(outcomes[-1], OperationFailed) else None
+        return outcomes
+
+    def _kept(self) -> OperationFailed | RankReport:
+        """All ranks are well: gradients count, optimizers step."""
         self._rank.updates.keep()
         return self.update()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ray
@@ -123,7 +123,10 @@ class RayDagTarget(RayTarget):
         """What tensor edges between actors carry on accelerators."""
         return GlooCommunicator(crew.actors) if self._transport == "gloo" else "accelerator"
 
-    def _execute(self, crew: Crew, batches: Sequence[Batch]) -> Sequence[Outcome]:
+    def _execute(self, crew: Crew, steps: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Outcome]]:
+        return (self._step(batches) for batches in steps)
+
+    def _step(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
         results = self._graph.execute(*batches)
         # What comes through Ray's channels are views on them: copied before anything else happens.
         return [copy.deepcopy(result.get(timeout=NEVER)) for result in results]

@@ -6,7 +6,7 @@ on CPUs; NCCL on GPUs, with a communicator for every directed pair of ranks).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import ray
 
@@ -40,11 +40,11 @@ class RayProgramTarget(RayTarget):
         crew = self._launch(ProgramActor, self._session.gpus)
         self._meet(crew, "connect", self._program, pairs=_pairs(self._program), ordered=self._session.gpus)
 
-    def _execute(self, crew: Crew, batches: Sequence[Batch]) -> Sequence[Outcome]:
-        shapes = signature(batches)
-        calls = zip(crew.actors, batches, strict=True)
-        outcomes: list[Outcome] = ray.get([actor.step.remote(batch, shapes) for actor, batch in calls])
-        return outcomes
+    def _execute(self, crew: Crew, steps: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Outcome]]:
+        shapes = [signature(batches) for batches in steps]
+        calls = zip(crew.actors, zip(*steps, strict=True), strict=True)
+        ranks: list[list[Outcome]] = ray.get([actor.steps.remote(own, shapes) for actor, own in calls])
+        return zip(*ranks, strict=True)
 
 
 def _pairs(program: Program) -> tuple[tuple[int, int], ...]:

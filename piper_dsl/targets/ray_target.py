@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..diagnostics import Diagnostic, PipeError
 from ..runtime.failure import OperationFailed
-from ..runtime.report import RankReport
+from ..runtime.report import RankReport, StepOutcome
 from ..runtime.spec import Batch, RankSpec
 from .crew import Crew, last_line
 from .ray_session import RaySession
@@ -56,8 +56,11 @@ class RayTarget(ABC):
         return bool(self._session.gpus)
 
     @abstractmethod
-    def _execute(self, crew: Crew, batches: Sequence[Batch]) -> Sequence[Outcome]:
-        """Runs one step to its end on all ranks. Raises RayError where a rank is gone."""
+    def _execute(self, crew: Crew, steps: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Outcome]]:
+        """How every rank ended a step, by step. After one that failed no other is asked for or made.
+
+        Raises RayError where a rank is gone.
+        """
 
     def _launch(self, actor_class: Any, gpus: bool, **options: Any) -> Crew:
         """Starts the ranks; the first that cannot start is told of."""
@@ -90,27 +93,23 @@ class RayTarget(ABC):
             message = f"the ranks cannot reach each other at {host}: {last_line(error)}"
             raise PipeError(Diagnostic("P714", message)) from error
 
-    def step(self, batches: Sequence[Batch]) -> list[RankReport]:
-        """One step; the report of every rank.
+    def run(self, steps: Sequence[Sequence[Batch]]) -> list[StepOutcome]:
+        """Makes steps, up to the first in which an operation raises.
 
-        Raises OperationFailed for an operation that raised, PipeError for a rank that died or a step
-        that took longer than the watchdog allows.
+        Raises PipeError for a rank that died or steps that took longer than the watchdog allows.
         """
         if self._crew is None:
-            self._start(batches)
+            self._start(steps[0])
         assert self._crew is not None
         self._take_up(self._crew)
         self._between_steps = False
         try:
-            with self._watchdog.over(self._crew.actors) as watch:
-                outcomes = self._execute(self._crew, batches)
+            with self._watchdog.over(self._crew.actors, len(steps)) as watch:
+                ended = list(_ended(self._execute(self._crew, steps)))
         except RayError as error:
             raise PipeError(watch.verdict or self._crew.death(error)) from error
         self._between_steps = True
-        for outcome in outcomes:
-            if isinstance(outcome, OperationFailed):
-                raise outcome
-        return [outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, OperationFailed)]
+        return ended
 
     def _ask(self, method: str, *arguments: Any) -> list[Any]:
         if self._crew is None:
@@ -161,6 +160,15 @@ class RayTarget(ABC):
         crew, self._crew = self._crew, None
         if crew is not None:
             self._session.end_actors(crew.actors, crew.pids, at_once=not self._between_steps)
+
+
+def _ended(steps: Iterable[Sequence[Outcome]]) -> Iterator[StepOutcome]:
+    """What became of steps, up to the first that failed: the failure, or the report of every rank."""
+    for outcomes in steps:
+        failure = next((outcome for outcome in outcomes if isinstance(outcome, OperationFailed)), None)
+        yield failure or [outcome for outcome in outcomes if isinstance(outcome, RankReport)]
+        if failure is not None:
+            return
 
 
 def _unless_failed(answers: list[Any]) -> list[Any]:

@@ -76,16 +76,16 @@ class Watchdog:
         self._steps = 0
 
     @contextmanager
-    def over(self, actors: Sequence[Any]) -> Iterator[Watch]:
-        """Watches what runs inside; :attr:`Watch.verdict` tells if it was ended."""
+    def over(self, actors: Sequence[Any], steps: int = 1) -> Iterator[Watch]:
+        """Watches so many steps, which run inside; :attr:`Watch.verdict` tells if they were ended."""
         started = time.monotonic()
-        watch = Watch(actors, self._limit())
+        watch = Watch(actors, self._limit() * steps)
         try:
             yield watch
         finally:
             watch.end()
-            self._longest = max(self._longest, time.monotonic() - started)
-            self._steps += 1
+            self._longest = max(self._longest, (time.monotonic() - started) / steps)
+            self._steps += steps
 
     def _limit(self) -> float:
         if self._timeout is not None:

@@ -1,7 +1,8 @@
-"""The ranks' process groups: who sends to whom, and what all of them agree about.
+"""How the ranks are connected: who sends to whom, and what all of them agree about.
 
-Under gloo one group carries everything, and a message is found by its tag. NCCL has no tags: every directed
-pair of ranks that sends has a communicator of its own (transport ``direction``).
+Ranks of one machine have lines to each other; the others, and all on GPUs, meet in process groups. Under gloo
+one group carries everything, and a message is found by its tag. NCCL has no tags: every directed pair of ranks
+that sends has a communicator of its own (transport ``direction``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..runtime.shared import SharedGroup
+from .meeting import machines, opened
+from .neighbours import Neighbours
 
 __all__ = ["Pair", "Wire", "WirePlan"]
 
@@ -51,6 +54,9 @@ class Wire:
         self._rank = rank
         backend = "nccl" if plan.device == "cuda" else "gloo"
         store = TCPStore(plan.host, plan.port, is_master=False, timeout=CONNECT)
+        where = machines(rank, plan.ranks, store) if plan.device == "cpu" else []
+        self.near = Neighbours(rank, opened(rank, _near(rank, plan, where), store))
+        self._together = plan.ranks > 1 and _one(where)
         dist.init_process_group(backend, store=store, rank=rank, world_size=plan.ranks, timeout=NEVER)
         # All ranks make all groups, in one order.
         pairs = {pair: dist.new_group(sorted(pair), timeout=NEVER) for pair in plan.pairs if plan.ordered}
@@ -70,10 +76,11 @@ class Wire:
     def _greet(self, pair: Pair) -> None:
         """Opens a connection before the first step, in the same order everywhere."""
         hello = torch.zeros(1, device=self.device)
-        if self._rank == pair[0]:
-            self.send(hello, pair[1], 0).wait()
-        elif self._rank == pair[1]:
-            self.receive(hello, pair[0], 0).wait()
+        sender, receiver = pair
+        if self._rank == sender and receiver not in self.near:
+            self.send(hello, receiver, 0).wait()
+        elif self._rank == receiver and sender not in self.near:
+            self.receive(hello, sender, 0).wait()
 
     def send(self, buffer: torch.Tensor, peer: int, tag: int) -> Any:
         """Starts to send; what it returns is to be waited for before the buffer changes."""
@@ -87,12 +94,12 @@ class Wire:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
-        found = torch.tensor([float(flag)], device=self.device)
-        dist.all_reduce(found)
-        return bool(found.item())
+        return bool(self.total([float(flag)])[0])
 
     def total(self, numbers: Sequence[float]) -> list[float]:
         """The numbers, summed over all ranks."""
+        if self._together:
+            return [self.near.total(number) for number in numbers]
         found = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         dist.all_reduce(found)
         return [float(x) for x in found.tolist()]
@@ -111,3 +118,16 @@ class Wire:
     def forget(self, group: SharedGroup) -> None:
         """Waits for a sum, which nobody wants: the next one of the group would be taken for it."""
         self.take(group)
+
+
+def _one(machines: Sequence[str]) -> bool:
+    """Whether all ranks run on one machine."""
+    return "" not in machines and len(set(machines)) == 1
+
+
+def _near(rank: int, plan: WirePlan, machines: Sequence[str]) -> set[int]:
+    """The ranks on this machine that a rank talks to; where all are there, also rank 0 to everyone."""
+    talks = {other for pair in plan.pairs if rank in pair for other in pair}
+    if _one(machines):
+        talks |= set(range(plan.ranks)) if rank == 0 else {0}
+    return {other for other in talks - {rank} if machines and machines[rank] and machines[other] == machines[rank]}
