@@ -76,5 +76,7 @@ def _result(number: int, job: _Job) -> tuple[object, object]:
             raise RuntimeError(f"rank {number}: {interpreter.failure}")
         rank.updates.keep()
         report = rank.report()
+    # Who leaves early looks like one who died.
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
     return report, rank.gradients()

@@ -6,14 +6,17 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-import ray
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 __all__ = ["machines", "opened"]
 
 PATIENCE = 60.0
 """Seconds in which the others have opened theirs."""
+
+_NODE = "RAY_RAYLET_PID"
+"""Where Ray tells its processes of their node. Two nodes on one machine are taken for two machines."""
 
 _NUMBER = 8
 """Bytes of a rank's number."""
@@ -29,12 +32,14 @@ def machines(rank: int, ranks: int, store: TCPStore) -> list[str]:
 
 
 def _here() -> str:
-    """The node and the network that a process is in: what lines lead through. They need what only Linux has."""
+    """The machine, Ray's node on it, the network and the user: what lines lead through. Only Linux has it all."""
     try:
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         network = os.stat("/proc/self/ns/net").st_ino
     except OSError:
         return ""
-    return f"{ray.get_runtime_context().get_node_id()} {network} {os.getuid()}" if hasattr(os, "memfd_create") else ""
+    node = os.environ.get(_NODE, "")
+    return f"{machine} {node} {network} {os.getuid()}" if hasattr(os, "memfd_create") else ""
 
 
 def opened(rank: int, peers: Iterable[int], store: TCPStore) -> dict[int, socket.socket]:
