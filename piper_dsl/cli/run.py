@@ -34,6 +34,15 @@ class LossReduction(str, Enum):
     SUM = "sum"
 
 
+class Strategy(str, Enum):
+    """How ranks are laid over the nodes of a cluster."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+    STRICT_PACK = "strict-pack"
+    STRICT_SPREAD = "strict-spread"
+
+
 class AutocastType(str, Enum):
     """What torch.autocast computes in."""
 
@@ -73,6 +82,12 @@ Address = Annotated[
     str | None,
     typer.Option("--address", metavar="HOST:PORT", help="Join this Ray cluster instead of starting Ray; or auto."),
 ]
+Cpus = Annotated[float, typer.Option("--num-cpus", min=0.01, metavar="X", help="CPUs of Ray that each rank holds.")]
+Gpus = Annotated[
+    int | None,
+    typer.Option("--num-gpus", min=0, metavar="N", help="GPUs of each rank (default: one if there are enough)."),
+]
+Nodes = Annotated[Strategy, typer.Option("--strategy", help="How ranks are laid over the nodes of a cluster.")]
 Replicas = Annotated[
     int, typer.Option("--replicas", min=1, metavar="D", help="Pipelines side by side, each with a part of the batch.")
 ]
@@ -138,6 +153,9 @@ def run(
     steps: Steps = 30,
     target: Target = RunTarget.RAY_DAG,
     address: Address = None,
+    num_cpus: Cpus = 1.0,
+    num_gpus: Gpus = None,
+    strategy: Nodes = Strategy.PACK,
     replicas: Replicas = 1,
     batch: BatchSize = 16,
     optimizer: Optimizer = "AdamW",
@@ -188,6 +206,9 @@ def run(
                 steps=steps,
                 target=target.value,
                 address=address,
+                num_cpus=num_cpus,
+                num_gpus=num_gpus,
+                strategy=strategy.value,
                 replicas=replicas,
                 batch=batch,
                 recipe=Recipe(

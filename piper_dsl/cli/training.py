@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..ir.schedule import Schedule
 from ..models.split import SPLITS, split_model
 from ..runtime.measure import StepReport
 from ..runtime.pipeline import Pipeline
+from ..runtime.sigterm import Sigterm
 from ..runtime.whole import WholeModel
 from .common import Format
 from .named import made, named, users_fault
@@ -38,6 +39,9 @@ class Job:
     steps: int
     target: str
     address: str | None
+    num_cpus: float
+    num_gpus: int | None
+    strategy: str
     replicas: int
     batch: int
     recipe: Recipe
@@ -61,7 +65,7 @@ def train(job: Job) -> None:
     loss_fn = named(job.loss, "--loss")
     batches = _first(made(job.data, "--data", job.batch), job)
     stages = model if job.split is None else _cut(job, model, batches[0][0])
-    with _progress() as progress:
+    with Sigterm().listening(), _progress() as progress:
         with _cluster(job.address):
             result = _pipeline(job, stages, loss_fn, batches, progress)
         result = replace(result, whole=_whole(job, stages, loss_fn, batches, progress))
@@ -150,16 +154,31 @@ def _pipeline(
         target=job.target,
         transport=job.transport,
         timeout=job.timeout,
+        num_cpus=job.num_cpus,
+        num_gpus=job.num_gpus,
+        strategy=job.strategy,
     ) as pipeline:
         done = _taken_up(job, pipeline, len(batches))
         progress.update(bar, advance=done)
-        for inputs, targets in batches[done:]:
-            losses.append(pipeline.step(inputs, targets))
-            assert pipeline.last is not None
-            reports.append(pipeline.last)
-            progress.update(bar, advance=1, description=f"{job.target}: training")
+        with _saved(job, pipeline):
+            for inputs, targets in batches[done:]:
+                losses.append(pipeline.step(inputs, targets))
+                assert pipeline.last is not None
+                reports.append(pipeline.last)
+                progress.update(bar, advance=1, description=f"{job.target}: training")
         progress.update(bar, description=f"{job.target}: closing")
     return Result(job.schedule.name, job.replicas, pipeline.target, done, losses, reports)
+
+
+@contextmanager
+def _saved(job: Job, pipeline: Pipeline) -> Iterator[None]:
+    """Ends with a checkpoint, where there are to be any; also where it is ended by SIGTERM."""
+    if job.checkpoints is None:
+        yield
+        return
+    with pipeline.saving_on_sigterm():
+        yield
+    pipeline.save()
 
 
 def _taken_up(job: Job, pipeline: Pipeline, batches: int) -> int:

@@ -99,12 +99,17 @@ class CheckpointFolder:
         self._identity = identity
 
     def begin(self, step: int) -> Path:
-        """A fresh folder for the files of the ranks, not yet a checkpoint."""
+        """A fresh folder for the files of the ranks, not yet a checkpoint; what others left half is deleted."""
         part = self.path / f"step-{step}.part"
         with _writing(part):
-            shutil.rmtree(part, ignore_errors=True)
+            for left in self.path.glob("step-*.part"):
+                self.abandon(left)
             part.mkdir(parents=True)
         return part
+
+    def abandon(self, part: Path) -> None:
+        """Deletes what did not become a checkpoint."""
+        shutil.rmtree(part, ignore_errors=True)
 
     def commit(self, step: int, digests: Sequence[str]) -> Path:
         """Makes the files of the ranks a checkpoint; older ones but the last are deleted."""

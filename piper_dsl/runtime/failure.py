@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..diagnostics import Diagnostic
 from ..ir.operations import Operation
 
-__all__ = ["CodedError", "OperationFailed", "no_start", "place", "where_raised"]
+__all__ = ["CodedError", "OperationFailed", "cannot_be_sent", "no_start", "place", "where_raised"]
 
 
 class CodedError(Exception):
@@ -62,6 +63,14 @@ def place(operation: Operation) -> str:
     """An operation in words: ``stage 1, forward (F) of microbatch 2``."""
     microbatch = "" if operation.microbatch is None else f" of microbatch {operation.microbatch}"
     return f"stage {operation.stage}, {operation.kind.description} ({operation.kind.name}){microbatch}"
+
+
+def cannot_be_sent(rank: int, stages: Iterable[int], error: BaseException) -> Diagnostic:
+    """Modules, a loss or an optimizer that cannot be copied to where a rank runs."""
+    why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    message = f"rank {rank} (stages {', '.join(map(str, stages))}) cannot be sent to where it runs: {why}"
+    help_ = "modules, loss and optimizer are copied; make locks, files and the like where they are used"
+    return Diagnostic("P701", message, None, help_)
 
 
 def where_raised(error: BaseException) -> tuple[str, ...]:

@@ -10,11 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..diagnostics import PipeError
 from ..ir.operations import BACKWARD
 from ..ir.schedule import Schedule
 from ..lower.program import Code, Program
+from .failure import cannot_be_sent
 from .optimizer import OptimizerFactory
 from .report import StepOutcome
+from .resources import Resources
 from .settings import Settings
 from .shared import shared_groups
 from .spec import Batch, RankSpec
@@ -84,9 +87,18 @@ def rank_specs(
 
 
 def start_target(
-    target: str, schedule: Schedule, program: Program, specs: list[RankSpec], timeout: float | None, transport: str
+    target: str,
+    schedule: Schedule,
+    program: Program,
+    specs: list[RankSpec],
+    timeout: float | None,
+    transport: str,
+    resources: Resources,
 ) -> Target:
-    """The target of a name; ``auto`` is what the machine is good for. Nothing of it starts before the first step."""
+    """The target of a name; ``auto`` is what the machine is good for. Ranks of Ray start with the first step.
+
+    Raises PipeError for what cannot be copied to a rank, a rank that cannot be made, and resources that are missing.
+    """
     if target == "auto":
         from ..targets.choice import chosen_target
 
@@ -95,11 +107,18 @@ def start_target(
         from ..targets.local import LocalTarget
 
         # As on any other target, what is trained is a copy; `state_dict` hands it out.
-        return LocalTarget(program, [copy.deepcopy(spec) for spec in specs])
+        return LocalTarget(program, [_copied(spec) for spec in specs])
     if target == "ray-program":
         from ..targets.ray_program import RayProgramTarget
 
-        return RayProgramTarget(program, specs, timeout)
+        return RayProgramTarget(program, specs, timeout, resources)
     from ..targets.ray_dag import RayDagTarget
 
-    return RayDagTarget(schedule, program, specs, timeout, transport)
+    return RayDagTarget(schedule, program, specs, timeout, transport, resources)
+
+
+def _copied(spec: RankSpec) -> RankSpec:
+    try:
+        return copy.deepcopy(spec)
+    except Exception as error:
+        raise PipeError(cannot_be_sent(spec.rank, spec.modules, error)) from error

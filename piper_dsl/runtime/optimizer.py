@@ -6,7 +6,7 @@ lie aside; they are added to what it found once every rank knows that nothing we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -72,7 +72,24 @@ class StageOptimizer:
             "gradients": [parameter.grad for parameter in self.parameters],
             "optimizer": self._optimizer.state_dict() if self._optimizer else None,
             "scheduler": self._scheduler.state_dict() if self._scheduler else None,
+            "kinds": self._kinds(),
         }
+
+    def _kinds(self) -> dict[str, str | None]:
+        """What a state depends on: it fits no other optimizer or scheduler."""
+        groups = [len(group["params"]) for group in self._optimizer.param_groups] if self._optimizer else []
+        return {
+            "optimizer": type(self._optimizer).__name__ if self._optimizer else None,
+            "parameters by group": ", ".join(map(str, groups)),
+            "scheduler": type(self._scheduler).__name__ if self._scheduler else None,
+        }
+
+    def differences(self, state: Mapping[str, Any]) -> Iterator[str]:
+        """What keeps a state from being taken up, as a reader would say it."""
+        theirs = state.get("kinds", {})
+        for what, ours in self._kinds().items():
+            if ours != theirs.get(what):
+                yield f"{what}: {ours or 'none'} here, {theirs.get(what) or 'none'} in the checkpoint"
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes up what :meth:`state` gave."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,8 +29,10 @@ from .launch import rank_specs, start_target
 from .measure import StepReport
 from .optimizer import OptimizerFactory, SchedulerFactory
 from .recovery import Recovery, Steps, Trained
+from .resources import Resources, ungiven
 from .settings import Settings
 from .shared import shared_places, sum_shared
+from .sigterm import Sigterm, Terminated
 from .spec import Batch, RankSpec
 from .stage import LossFunction
 
@@ -72,6 +75,11 @@ class Pipeline:
     can have a GPU, else shared memory), ``accelerator``, ``shared-memory`` (on CPUs) or, to test the
     accelerator's path on CPUs, ``gloo``.
 
+    On a Ray cluster every rank holds ``num_cpus`` and ``num_gpus`` (None: one where the cluster has one for every
+    rank and the transport moves tensors of GPUs, else none) from here until :meth:`close`. ``strategy`` lays the ranks
+    over nodes: ``pack`` fills node after node, ``spread`` takes them in turn, ``strict-pack`` takes one node and
+    ``strict-spread`` a node for each rank, or nothing.
+
     Raises :class:`PipeError` where schedule, model and target do not fit together, with the fix.
     """
 
@@ -97,13 +105,18 @@ class Pipeline:
         target: str = "local",
         timeout: float | None = None,
         transport: str = "auto",
+        num_cpus: float = 1,
+        num_gpus: int | None = None,
+        strategy: str = "pack",
     ) -> None:
         stages = as_stages(stages, split, example_inputs, schedule.stages)
         settings = Settings(reduction, accumulate, max_norm, scheduler, seed, autocast)
+        resources = Resources(num_cpus, num_gpus, strategy)
         findings = [
             *misfits(stages, schedule, loss_fn, optimizer, settings),
             *unknown(target, transport, timeout, replicas, settings),
             *unsaved(checkpoints, checkpoint_every, max_restarts),
+            *ungiven(resources, transport),
         ]
         if findings:
             raise PipeError(*findings)
@@ -120,9 +133,10 @@ class Pipeline:
         self._places = list(shared_places(stages, schedule.placement).values())
         self._unchecked: list[RankSpec] | None
         self._unchecked = specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings, replicas)
-        self._target = start_target(target, schedule, self.program, specs, timeout, transport)
+        self._target = start_target(target, schedule, self.program, specs, timeout, transport, resources)
         folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(one, stages))
-        self._recovery = Recovery(self._target, folder, checkpoint_every, max_restarts)
+        self._recovery = Recovery(self._target, self._run, folder, checkpoint_every, max_restarts)
+        self._sigterm = Sigterm()
 
     @property
     def target(self) -> str:
@@ -183,10 +197,11 @@ class Pipeline:
         return steps, None
 
     def _train(self, steps: Steps) -> Trained:
-        trained = self._recovery.train(steps, self._run)
-        if trained.reports:
-            self._steps += len(trained.reports)
-            self._recovery.stepped(self._steps)
+        with self._sigterm.held():
+            trained = self._recovery.train(steps)
+            if trained.reports:
+                self._steps += len(trained.reports)
+                self._recovery.stepped(self._steps)
         return trained
 
     def evaluate(self, inputs: Data | Mapping[int, Data], targets: Data | Mapping[int, Data] | None = None) -> float:
@@ -194,15 +209,36 @@ class Pipeline:
 
         Leaves no trace: parameters, gradients and buffers stay as they are. Raises what :meth:`step` raises.
         """
-        trained = self._run([self._cut(inputs, targets, training=False)])
+        batches = self._cut(inputs, targets, training=False)
+        with self._sigterm.held():
+            trained = self._recovery.survive(lambda: self._run([batches]))
         if trained.failure is not None:
             raise trained.failure
         return trained.reports[0].loss
 
     def save(self) -> None:
-        """Writes a checkpoint, now."""
+        """Writes a checkpoint, now; nothing where the newest is of this step."""
         self._refuse_if_unsaved()
-        self._recovery.save(self._steps)
+        with self._sigterm.held():
+            self._recovery.save_if_new(self._steps)
+
+    @contextmanager
+    def saving_on_sigterm(self) -> Iterator[None]:
+        """Within it, a SIGTERM ends the program with a checkpoint of its last whole step, and the exit code 143.
+
+        A step that is under way ends first; it is kept or dropped as a whole. A second SIGTERM ends the program at
+        once, without a checkpoint. Behind it, the handler is back that was there. The program ends by a SystemExit, so
+        what it holds is closed. To be entered in the main thread, which alone hears signals.
+        """
+        self._refuse_if_unsaved()
+        with self._sigterm.listening():
+            try:
+                yield
+            except Terminated as end:
+                if not (end.at_once or self._broken):
+                    self._recovery.save_if_new(self._steps)
+                    _log.warning("ended by SIGTERM, with a checkpoint of step %d", self._steps)
+                raise
 
     def resume(self) -> int:
         """Takes up the newest whole checkpoint, if there is one; how many steps the pipeline has now seen.
@@ -273,7 +309,7 @@ class Pipeline:
     def state_dict(self) -> dict[int, dict[str, Any]]:
         """The state dict of every stage's module, by stage, on the CPU."""
         self._refuse_if_over()
-        return _merged(self._target.state())
+        return _merged(self._recovery.survive(self._target.state))
 
     def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
         """The gradients accumulated since the last optimizer step, by stage and parameter, on the CPU.
@@ -281,12 +317,12 @@ class Pipeline:
         Those of a parameter that lives at several places (copies, ties) are summed.
         """
         self._refuse_if_over()
-        return sum_shared(self._target.gradients(), self._places)
+        return sum_shared(self._recovery.survive(self._target.gradients), self._places)
 
     def held(self) -> list[int]:
         """Per rank, how many microbatches it still holds something of; all 0 between steps."""
         self._refuse_if_over()
-        return self._target.held()
+        return self._recovery.survive(self._target.held)
 
     def close(self) -> None:
         """Ends every process of the pipeline. Safe to call twice."""

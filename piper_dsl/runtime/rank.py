@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..diagnostics import Diagnostic, PipeError
 from ..ir.operations import Kind, Operation
 from .arity import refuse_wrong_count
 from .clock import clock_of
@@ -243,7 +244,15 @@ class Rank:
         return self.replica.kept(state, buffers)
 
     def restore(self, state: State) -> None:
-        """Takes up what :meth:`checkpoint` gave, all replicas together."""
+        """Takes up what :meth:`checkpoint` gave, all replicas together.
+
+        Raises PipeError (P716) where that is of other optimizers or schedulers.
+        """
+        notes = tuple(f"stage {s}: {said}" for s in self._stages for said in self.updates.differences(s, state[s]))
+        if notes:
+            message = f"the checkpoint of rank {self.number} was written with another optimizer or scheduler"
+            help_ = "use those it was written with, or train anew in another folder"
+            raise PipeError(Diagnostic("P716", message, None, help_, notes=notes))
         for number, stage in self._stages.items():
             stage.module.load_state_dict(state[number]["module"])
             self.updates.restore(number, state[number])

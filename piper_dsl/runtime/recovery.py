@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..diagnostics import PipeError
 from .checkpoint import CheckpointFolder
@@ -28,6 +29,10 @@ Steps = Sequence[Sequence[Batch]]
 
 Run = Callable[[Steps], Trained]
 
+_log = logging.getLogger("piper_dsl")
+
+T = TypeVar("T")
+
 
 class Checkpointed(Protocol):
     """The part of a target that checkpoints need."""
@@ -42,40 +47,64 @@ class Checkpointed(Protocol):
 class Recovery:
     """Saves a target's state every ``every`` steps, and restarts it at most ``max_restarts`` times.
 
-    The batches since the last checkpoint are kept where there are restarts. Steps are deterministic, so what
-    is trained after a restart is what would have been trained without.
+    ``run`` makes steps. The batches since the last checkpoint are kept where there are restarts. Steps are
+    deterministic, so what is trained after a restart is what would have been trained without.
     """
 
-    def __init__(self, target: Checkpointed, folder: CheckpointFolder | None, every: int, max_restarts: int) -> None:
+    def __init__(
+        self, target: Checkpointed, run: Run, folder: CheckpointFolder | None, every: int, max_restarts: int
+    ) -> None:
+        self._saved: int | None = None
         self._target = target
+        self._run = run
         self._folder = folder
         self._every = every
         self._left = max_restarts
         self._base: Path | None = None
+        self._fresh = False
         self._since: list[Steps] = []
         self._done = 0
 
-    def train(self, steps: Steps, run: Run) -> Trained:
+    def train(self, steps: Steps) -> Trained:
         """Some steps, and what it takes to get there. Raises what ``run`` raises where no restart is left."""
-        self._since.append(steps)
+        trained = self.survive(lambda: self._run(steps))
+        # A step that failed has left no trace, and is not to be run again.
+        made = steps[: len(trained.reports)]
+        if made:
+            self._since = [*self._since, made] if self._left else []
+        self._done = len(self._since)
+        return trained
+
+    def survive(self, action: Callable[[], T]) -> T:
+        """What an action returns. Where a rank dies in it, all start anew, catch up, and it is tried once more."""
         while True:
             try:
-                trained = self._catch_up(run)
-                # A step that failed has left no trace, and is not to be run again.
-                self._since[-1] = steps[: len(trained.reports)]
-                return trained
+                self._catch_up()
+                return action()
             except PipeError as error:
                 if not (self._left and any(finding.code == "P713" for finding in error.diagnostics)):
-                    self._since.pop()
                     raise
                 self._left -= 1
-                self._restart()
+                self._restart(error)
 
-    def _catch_up(self, run: Run) -> Trained:
+    def _catch_up(self) -> None:
+        if self._fresh and self._base is not None:
+            self._target.restore(str(self._base))
+        self._fresh = False
         for steps in self._since[self._done :]:
-            trained = run(steps)
+            self._run(steps)
             self._done += 1
-        return trained
+
+    def _restart(self, error: PipeError) -> None:
+        message = "%s; all ranks start anew from %s; restarts left: %d"
+        _log.warning(message, error.diagnostics[0].message, self._base or "the beginning", self._left)
+        self._target.restart()
+        self._fresh, self._done = True, 0
+
+    def save_if_new(self, step: int) -> None:
+        """Writes a checkpoint of the state after ``step`` steps, unless there is one."""
+        if step != self._saved:
+            self.save(step)
 
     def before_saving(self, step: int) -> int | None:
         """How many steps after ``step`` the next checkpoint is written; None for never."""
@@ -85,21 +114,20 @@ class Recovery:
         """After ``step`` steps: writes a checkpoint if it is time."""
         if self._folder is not None and step % self._every == 0:
             self.save(step)
-        elif not self._left:
-            self._since, self._done = [], 0
-
-    def _restart(self) -> None:
-        self._target.restart()
-        self._done = 0
-        if self._base is not None:
-            self._target.restore(str(self._base))
 
     def save(self, step: int) -> None:
         """Writes a checkpoint of the state after ``step`` steps."""
+        self._base = self.survive(lambda: self._written(step))
+        self._saved, self._since, self._done = step, [], 0
+
+    def _written(self, step: int) -> Path:
         assert self._folder is not None
-        digests = self._target.save(str(self._folder.begin(step)))
-        self._base = self._folder.commit(step, digests)
-        self._since, self._done = [], 0
+        part = self._folder.begin(step)
+        try:
+            return self._folder.commit(step, self._target.save(str(part)))
+        except BaseException:
+            self._folder.abandon(part)
+            raise
 
     def resume(self) -> tuple[int, list[str]] | None:
         """Takes up the newest checkpoint that is whole: the steps done, and what is wrong with newer ones.
@@ -110,7 +138,7 @@ class Recovery:
         found = self._folder.newest()
         if found is None:
             return None
-        step, self._base, damaged = found
-        self._target.restore(str(self._base))
-        self._since, self._done = [], 0
+        step, base, damaged = found
+        self.survive(lambda: self._target.restore(str(base)))
+        self._saved, self._base, self._since, self._done = step, base, [], 0
         return step, damaged

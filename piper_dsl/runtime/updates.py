@@ -119,6 +119,10 @@ class Updates:
         """Everything that the next steps of a stage depend on, its module apart."""
         return self._optimizers[stage].state()
 
+    def differences(self, stage: int, state: Mapping[str, Any]) -> Iterator[str]:
+        """What keeps a state from being taken up."""
+        return self._optimizers[stage].differences(state)
+
     def restore(self, stage: int, state: Mapping[str, Any]) -> None:
         """Takes up what :meth:`state` gave."""
         self._optimizers[stage].restore(state)

@@ -13,10 +13,13 @@ __all__ = ["chosen_target"]
 def chosen_target(ranks: int) -> str:
     """``ray-program`` where every rank can have a GPU or a CPU core of its own, else ``local``.
 
-    Ranks that share cores only take turns, which one process does without messages.
+    Ranks that share cores only take turns, which one process does without messages. A cluster that the
+    environment names is there to be used.
     """
     if ranks < 2 or importlib.util.find_spec("ray") is None:
         return "local"
+    if os.environ.get("RAY_ADDRESS", "local") != "local":
+        return "ray-program"
     cpus, gpus = _resources()
     return "ray-program" if max(cpus, gpus) >= ranks else "local"
 

@@ -5,39 +5,38 @@ from __future__ import annotations
 import copy
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pickle import PicklingError
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 
 from ..diagnostics import Diagnostic, PipeError
-from ..runtime.failure import no_start
+from ..runtime.failure import cannot_be_sent, no_start
 from ..runtime.spec import RankSpec
+from .roll_call import roll_call
 
 __all__ = ["Crew", "last_line"]
-
-ANSWER = 2.0
-"""Seconds a rank gets to say what it does before it counts as gone."""
 
 NOTICE = 2.0
 """Seconds in which a process that has died is known to Ray as dead."""
 
 
 class Crew:
-    """One actor a rank, of ``actor_class`` and with Ray's ``options``."""
+    """One actor a rank, in the order of the ranks; empty until :meth:`start`."""
 
-    def __init__(self, actor_class: Any, options: dict[str, Any]) -> None:
+    def __init__(self) -> None:
         self.actors: list[Any] = []
         self.pids: list[int] = []
-        self._class = actor_class
-        self._options = options
 
-    def start(self, specs: Sequence[RankSpec]) -> None:
-        """Starts every rank and waits for it. Raises PipeError (P701, P714) for one that cannot start."""
+    def start(self, specs: Sequence[RankSpec], actor_class: Any, options: Callable[[int], dict[str, Any]]) -> None:
+        """Starts every rank, with Ray's ``options`` for it, and waits for it.
+
+        Raises PipeError (P701, P714) for one that cannot start, and RayError for one that dies meanwhile.
+        """
         for spec in specs:
-            self.actors.append(_sent(self._class, spec, self._options))
+            self.actors.append(_sent(actor_class, spec, options(spec.rank)))
         answers = [_started(rank, actor) for rank, actor in enumerate(self.actors)]
         self.pids = [pid for pid, _ in answers]
         for rank, (_, failure) in enumerate(answers):
@@ -49,29 +48,30 @@ class Crew:
         answers = [getattr(actor, method).remote(*arguments) for actor in self.actors]
         return copy.deepcopy(ray.get(answers, timeout=timeout))
 
-    def death(self, error: RayError) -> Diagnostic:
+    def death(self, error: BaseException, when: str) -> Diagnostic:
         """Which ranks are gone, and what the others were doing."""
-        deadline = time.monotonic() + NOTICE
-        alive = self._alive()
-        while len(alive) == len(self.actors) and time.monotonic() < deadline:
-            time.sleep(0.1)
-            alive = self._alive()
-        dead = [rank for rank in range(len(self.actors)) if rank not in alive]
-        notes = tuple(f"rank {rank}: {doing}" for rank, doing in alive.items())
-        if not dead:
-            return Diagnostic("P713", f"the ranks lost each other: {last_line(error)}", notes=notes)
-        names = ", ".join(f"rank {rank} (process {self.pids[rank]})" for rank in dead)
-        return Diagnostic("P713", f"{names} died during the step", notes=notes)
+        found = self._roll_call()
+        notes = tuple(f"rank {rank}: {doing}" for rank, doing in enumerate(found) if doing is not None)
+        names = ", ".join(self._name(rank) for rank, doing in enumerate(found) if doing is None)
+        if not names:
+            return Diagnostic("P713", f"the ranks lost each other {when}: {last_line(error)}", notes=notes)
+        return Diagnostic("P713", f"{names} died {when}", notes=notes)
 
-    def _alive(self) -> dict[int, str]:
-        asked = [actor.where.remote() for actor in self.actors]
-        alive = {}
-        for rank, answer in enumerate(asked):
-            try:
-                alive[rank] = ray.get(answer, timeout=ANSWER)
-            except (RayError, TimeoutError):
-                continue
-        return alive
+    def any_died(self) -> bool:
+        """Whether a rank is gone."""
+        return None in self._roll_call()
+
+    def _roll_call(self) -> list[str | None]:
+        """What every rank is doing, as soon as one is known to be dead, or none is after some time."""
+        deadline = time.monotonic() + NOTICE
+        found = roll_call(self.actors)
+        while None not in found and time.monotonic() < deadline:
+            time.sleep(0.1)
+            found = roll_call(self.actors)
+        return found
+
+    def _name(self, rank: int) -> str:
+        return f"rank {rank} (process {self.pids[rank]})" if self.pids else f"rank {rank}"
 
 
 def _sent(actor_class: Any, spec: RankSpec, options: dict[str, Any]) -> Any:
@@ -79,11 +79,7 @@ def _sent(actor_class: Any, spec: RankSpec, options: dict[str, Any]) -> Any:
     try:
         return actor_class.options(**options).remote(spec)
     except (TypeError, PicklingError) as error:
-        stages = ", ".join(map(str, spec.modules))
-        why = _first_line(error.__cause__ or error)
-        message = f"rank {spec.rank} (stages {stages}) cannot be sent to its process: {why}"
-        help_ = "modules, loss and optimizer are pickled; make locks, files and the like where they are used"
-        raise PipeError(Diagnostic("P701", message, None, help_)) from error
+        raise PipeError(cannot_be_sent(spec.rank, spec.modules, error.__cause__ or error)) from error
 
 
 def _started(rank: int, actor: Any) -> Any:
@@ -91,6 +87,8 @@ def _started(rank: int, actor: Any) -> Any:
     try:
         return ray.get(actor.started.remote())
     except RayError as error:
+        if isinstance(error, RayActorError) and not error.actor_init_failed:
+            raise
         raise PipeError(Diagnostic("P714", f"rank {rank} could not start: {last_line(error)}")) from error
 
 
@@ -98,7 +96,3 @@ def last_line(error: BaseException) -> str:
     """What was raised: Ray's text is a traceback in colours, and that stands on its last line."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

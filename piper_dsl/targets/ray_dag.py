@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -15,6 +16,7 @@ from ..lower import lower
 from ..lower.binds import plan_binds
 from ..lower.call_order import call_order
 from ..lower.program import Program
+from ..runtime.resources import Resources
 from ..runtime.shapes import batch_bytes, largest_message
 from ..runtime.spec import Batch, RankSpec
 from ..simulate import simulate
@@ -38,6 +40,9 @@ ACCELERATOR = "ray-accelerator"
 NEVER = 1e6
 """A time-out in seconds that no step reaches. Ray clamps -1 to 0 in places; the watchdog is ours."""
 
+_GPUS = {"auto": None, "accelerator": 1, "shared-memory": 0, "gloo": 0}
+"""GPUs of a rank by transport, where nobody says how many."""
+
 TEARDOWN = 2
 """Seconds an operation under way may take to end when the pipeline is closed, before it is killed."""
 
@@ -48,10 +53,18 @@ class RayDagTarget(RayTarget):
     name = "ray-dag"
 
     def __init__(
-        self, schedule: Schedule, program: Program, specs: Sequence[RankSpec], timeout: float | None, transport: str
+        self,
+        schedule: Schedule,
+        program: Program,
+        specs: Sequence[RankSpec],
+        timeout: float | None,
+        transport: str,
+        resources: Resources,
     ) -> None:
         self._plan = plan_binds(program)
-        super().__init__(specs, timeout, transport == "accelerator")
+        if resources.num_gpus is None:
+            resources = replace(resources, num_gpus=_GPUS[transport])
+        super().__init__(specs, timeout, resources)
         self._schedule = schedule
         self._transport = transport
         if self._hinted:
@@ -59,14 +72,14 @@ class RayDagTarget(RayTarget):
         self._graph: Any = None
         self._inbox: Inbox | None = None
 
-    def _start(self, batches: Sequence[Batch]) -> None:
+    def _start(self, crew: Crew, batches: Sequence[Batch]) -> None:
         environment = {}
         largest = largest_message(self._specs, batches)
         if largest is not None:
             # Ray reads the size where a channel's writer lives; an argument would reach the driver only.
             size = str(largest + HEADROOM)
             environment["runtime_env"] = {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": size}}
-        crew = self._launch(RankActor if self._hinted else PackingActor, self._on_gpus, **environment)
+        self._launch(crew, RankActor if self._hinted else PackingActor, **environment)
         self._compile(crew, batch_bytes(batches) + HEADROOM)
 
     def _compile(self, crew: Crew, buffer_bytes: int) -> None:
@@ -111,13 +124,9 @@ class RayDagTarget(RayTarget):
         return f"a step takes {theirs:g} where it could take {ours:g}, at the costs of the schedule"
 
     @property
-    def _on_gpus(self) -> bool:
-        return self._session.gpus and self._transport in ("auto", "accelerator")
-
-    @property
     def _hinted(self) -> bool:
         """Whether messages go through accelerators, or what stands for them in tests."""
-        return self._on_gpus or self._transport == "gloo"
+        return self._session.gpus or self._transport == "gloo"
 
     def _hint(self, crew: Crew) -> Any:
         """What tensor edges between actors carry on accelerators."""

@@ -13,6 +13,7 @@ import ray
 from ..diagnostics import Diagnostic, PipeError
 from ..lower.program import Code, Program
 from ..runtime.batch import signature
+from ..runtime.resources import Resources
 from ..runtime.spec import Batch, RankSpec
 from .actions import meets
 from .crew import Crew
@@ -27,8 +28,10 @@ class RayProgramTarget(RayTarget):
 
     name = "ray-program"
 
-    def __init__(self, program: Program, specs: Sequence[RankSpec], timeout: float | None) -> None:
-        super().__init__(specs, timeout, needs_gpus=False)
+    def __init__(
+        self, program: Program, specs: Sequence[RankSpec], timeout: float | None, resources: Resources
+    ) -> None:
+        super().__init__(specs, timeout, resources)
         if self._session.gpus and not meets(program):
             self._session.end()
             message = "target ray-program on GPUs: messages between two ranks arrive in the order they are sent"
@@ -36,8 +39,8 @@ class RayProgramTarget(RayTarget):
             raise PipeError(Diagnostic("P702", message, None, help_))
         self._program = program
 
-    def _start(self, batches: Sequence[Batch]) -> None:
-        crew = self._launch(ProgramActor, self._session.gpus)
+    def _start(self, crew: Crew, batches: Sequence[Batch]) -> None:
+        self._launch(crew, ProgramActor)
         self._meet(crew, "connect", self._program, pairs=_pairs(self._program), ordered=self._session.gpus)
 
     def _execute(self, crew: Crew, steps: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Outcome]]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
 
-from ..diagnostics import Diagnostic, PipeError
+from ..diagnostics import PipeError
+from ..runtime.resources import Resources
+from .cluster import start_or_join
+from .places import Places
 
 __all__ = ["RaySession"]
 
@@ -20,42 +25,44 @@ _GOODBYE = 3.0
 _EXIT = 10.0
 """Seconds that a process which was killed may take to be gone."""
 
-_LEAVING = 1.5
-"""Seconds until Ray knows that what an ended actor held is free again, with some to spare."""
+_LEAVING = 1
+"""Seconds in which Ray knows that what an ended pipeline held is free again."""
+
+_RECOVERY = 60
+"""The same after a death, which may be that of a node."""
 
 
 class RaySession:
-    """Starts Ray where nobody has, and ends it then; checks that every rank finds a place.
+    """Starts Ray where nobody has, and ends it then; holds a place for every rank.
 
-    Raises :class:`PipeError` (P714) where CPUs or GPUs are missing: Ray itself would wait for ever.
+    Where ``RAY_ADDRESS`` names a cluster, that one is joined. Raises :class:`PipeError` (P714) where no cluster
+    answers, and where CPUs or GPUs are missing: Ray itself would wait for ever.
     """
 
-    def __init__(self, ranks: int, with_gpus: bool) -> None:
+    def __init__(self, ranks: int, resources: Resources) -> None:
         # Ray logs, with tracebacks and from a thread of its own, what this package reports itself.
         logging.getLogger("ray.dag.compiled_dag_node").setLevel(logging.CRITICAL)
         self.owned = not ray.is_initialized()
         if self.owned:
-            ray.init(num_cpus=ranks, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+            start_or_join(math.ceil(ranks * resources.num_cpus))
+        if resources.num_gpus is None:
+            resources = replace(resources, num_gpus=int(ray.cluster_resources().get("GPU", 0) >= ranks))
+        self.gpus = resources.num_gpus != 0
+        self._ranks, self._resources = ranks, resources
         try:
-            self.gpus = ray.cluster_resources().get("GPU", 0) >= ranks
-            self._check("CPU", ranks)
-            if with_gpus:
-                self._check("GPU", ranks)
+            self._places = Places(ranks, resources, _LEAVING)
         except PipeError:
-            self.end()
+            self._end_ray()
             raise
 
-    def _check(self, what: str, ranks: int) -> None:
-        """Raises PipeError where ranks find no place, after the time that ended actors take to leave theirs."""
-        deadline = time.monotonic() + _LEAVING
-        total = int(ray.cluster_resources().get(what, 0))
-        free = int(ray.available_resources().get(what, 0))
-        while free < ranks <= total and time.monotonic() < deadline:
-            time.sleep(0.05)
-            free = int(ray.available_resources().get(what, 0))
-        if free < ranks:
-            message = f"{ranks} ranks need {ranks} {what}s, one each; Ray has {free} free of {total}"
-            raise PipeError(Diagnostic("P714", message, None, "close other pipelines, or start Ray with more"))
+    def options(self, rank: int) -> dict[str, Any]:
+        """Ray's options for the actor of a rank, which give it its place."""
+        return self._places.options(rank)
+
+    def renew(self) -> None:
+        """New places for all ranks: those before may have been on a node that is gone."""
+        self._places.release()
+        self._places = Places(self._ranks, self._resources, _RECOVERY)
 
     def end_actors(self, actors: Sequence[Any], pids: Sequence[int], at_once: bool) -> None:
         """Ends actors; without goodbyes where it is to be ``at_once``, as one of them may be stuck."""
@@ -69,8 +76,13 @@ class RaySession:
         _wait_for_exit(pids)
 
     def end(self) -> None:
-        """Ends Ray where it is this session's own."""
-        if self.owned and ray.is_initialized():
+        """Gives the places back, and ends Ray where it is this session's own."""
+        if ray.is_initialized():
+            self._places.release()
+            self._end_ray()
+
+    def _end_ray(self) -> None:
+        if self.owned:
             ray.shutdown()
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import ray
 import torch
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..diagnostics import Diagnostic, PipeError
 from ..runtime.failure import OperationFailed
 from ..runtime.report import RankReport, StepOutcome
+from ..runtime.resources import Resources
 from ..runtime.spec import Batch, RankSpec
 from .crew import Crew, last_line
 from .ray_session import RaySession
@@ -37,23 +39,19 @@ class RayTarget(ABC):
 
     name = ""
 
-    def __init__(self, specs: Sequence[RankSpec], timeout: float | None, needs_gpus: bool) -> None:
+    def __init__(self, specs: Sequence[RankSpec], timeout: float | None, resources: Resources) -> None:
         self._specs = list(specs)
-        self._session = RaySession(len(specs), needs_gpus)
+        self._session = RaySession(len(specs), resources)
         self._watchdog = Watchdog(timeout)
         self._crew: Crew | None = None
+        self._example: Sequence[Batch] | None = None
         self._between_steps = True
         self._folder: str | None = None
         self._store: TCPStore | None = None
 
     @abstractmethod
-    def _start(self, batches: Sequence[Batch]) -> None:
+    def _start(self, crew: Crew, batches: Sequence[Batch]) -> None:
         """Starts the ranks with :meth:`_launch`, and whatever they need for steps with such data."""
-
-    @property
-    def _on_gpus(self) -> bool:
-        """Whether the ranks compute on GPUs."""
-        return bool(self._session.gpus)
 
     @abstractmethod
     def _execute(self, crew: Crew, steps: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Outcome]]:
@@ -62,13 +60,10 @@ class RayTarget(ABC):
         Raises RayError where a rank is gone.
         """
 
-    def _launch(self, actor_class: Any, gpus: bool, **options: Any) -> Crew:
+    def _launch(self, crew: Crew, actor_class: Any, **options: Any) -> None:
         """Starts the ranks; the first that cannot start is told of."""
-        specs = [replace(spec, device="cuda" if gpus else "cpu") for spec in self._specs]
-        options = {"num_cpus": 1, "num_gpus": 1 if gpus else 0, "max_restarts": 0, **options}
-        self._crew = Crew(actor_class, options)
-        self._crew.start(specs)
-        return self._crew
+        specs = [replace(spec, device="cuda" if self._session.gpus else "cpu") for spec in self._specs]
+        crew.start(specs, actor_class, lambda rank: {"max_restarts": 0, **self._session.options(rank), **options})
 
     def _meet(self, crew: Crew, method: str, *arguments: Any, pairs: tuple[Pair, ...], ordered: bool) -> None:
         """Calls a method on all ranks at once, with the plan by which they find each other.
@@ -82,43 +77,61 @@ class RayTarget(ABC):
             host=host,
             port=self._store.port,
             ranks=len(self._specs),
-            device="cuda" if self._on_gpus else "cpu",
+            device="cuda" if self._session.gpus else "cpu",
             pairs=pairs,
             summing=tuple(sorted({group.ranks for spec in self._specs for group in spec.shared})),
             ordered=ordered,
         )
         try:
             crew.ask(method, *arguments, plan, timeout=CONNECT)
-        except RayError as error:
+        except (GetTimeoutError, RayTaskError) as error:
+            if crew.any_died():
+                raise
             message = f"the ranks cannot reach each other at {host}: {last_line(error)}"
             raise PipeError(Diagnostic("P714", message)) from error
 
     def run(self, steps: Sequence[Sequence[Batch]]) -> list[StepOutcome]:
         """Makes steps, up to the first in which an operation raises.
 
-        Raises PipeError for a rank that died or steps that took longer than the watchdog allows.
+        Raises PipeError for a rank that died, and a start or steps that took longer than the watchdog allows.
         """
-        if self._crew is None:
-            self._start(steps[0])
-        assert self._crew is not None
-        self._take_up(self._crew)
         self._between_steps = False
-        try:
-            with self._watchdog.over(self._crew.actors, len(steps)) as watch:
-                ended = list(_ended(self._execute(self._crew, steps)))
-        except RayError as error:
-            raise PipeError(watch.verdict or self._crew.death(error)) from error
+        crew = self._crew or self._begun(steps[0])
+        self._take_up()
+        with self._accounted(crew, lambda actors: self._watchdog.over(actors, len(steps)), "during the step"):
+            ended = list(_ended(self._execute(crew, steps)))
         self._between_steps = True
         return ended
 
+    def _begun(self, batches: Sequence[Batch]) -> Crew:
+        """The ranks, started for steps with such data."""
+        self._example = batches
+        self._crew = crew = Crew()
+        with self._accounted(crew, self._watchdog.over_start, "while the ranks started"):
+            self._start(crew, batches)
+        return crew
+
+    @contextmanager
+    def _accounted(self, crew: Crew, over: Callable[[Sequence[Any]], Any], when: str) -> Iterator[None]:
+        """Runs under watch: says what every rank was doing where it took too long, and who died where one did."""
+        try:
+            with over(crew.actors) as watch:
+                yield
+        except RayError as error:
+            raise PipeError(watch.verdict or crew.death(error, when)) from error
+
     def _ask(self, method: str, *arguments: Any) -> list[Any]:
-        if self._crew is None:
+        if self._example is None:
             message = "the ranks start with the first step; there is nothing to ask them yet"
             raise PipeError(Diagnostic("P712", message))
+        if self._crew is None:
+            self._begun(self._example)
+            self._take_up()
+        assert self._crew is not None
         try:
             return self._crew.ask(method, *arguments)
         except RayError as error:
-            raise PipeError(self._crew.death(error)) from error
+            raise PipeError(self._crew.death(error, "between steps")) from error
 
     def state(self) -> list[dict[int, dict[str, Any]]]:
         return self._ask("state")
@@ -137,17 +150,17 @@ class RayTarget(ABC):
         """Takes up what :meth:`save` wrote; where the ranks have not started yet, as soon as they have."""
         self._folder = folder
         if self._crew is not None:
-            self._take_up(self._crew)
+            self._take_up()
 
-    def _take_up(self, crew: Crew) -> None:
-        if self._folder is None:
-            return
-        folder, self._folder = self._folder, None
-        _unless_failed(crew.ask("restore", folder))
+    def _take_up(self) -> None:
+        if self._folder is not None:
+            _unless_failed(self._ask("restore", self._folder))
+            self._folder = None
 
     def restart(self) -> None:
-        """Ends the ranks; the next step starts fresh ones."""
+        """Ends the ranks; what is asked of them next starts fresh ones."""
         self._release()
+        self._session.renew()
         self._between_steps = True
 
     def close(self) -> None:

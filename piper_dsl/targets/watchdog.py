@@ -12,24 +12,28 @@ from typing import Any
 import ray
 
 from ..diagnostics import Diagnostic
+from .roll_call import roll_call
 
 __all__ = ["Watch", "Watchdog"]
 
 _log = logging.getLogger("piper_dsl")
 
+START = 600.0
+"""Seconds the ranks may take to start: to be sent, to import, to connect, to compile."""
 FIRST_STEP = 600.0
-"""Seconds a first step may take without a stated time-out: it imports, compiles and warms up."""
+"""Seconds a first step may take without a stated time-out: it warms up."""
 FLOOR, FACTOR = 60.0, 20.0
 """A later step may take this many seconds, or this many times the longest so far."""
 
 
 class Watch:
-    """One step under watch; ``verdict`` is set if it took too long and its ranks were ended."""
+    """``what`` (a step, a start) under watch; ``verdict`` is set if it took too long and its ranks were ended."""
 
-    def __init__(self, actors: Sequence[Any], limit: float) -> None:
+    def __init__(self, actors: Sequence[Any], limit: float, what: str, help: str) -> None:
         self.verdict: Diagnostic | None = None
         self._actors = actors
         self._limit = limit
+        self._what, self._help = what, help
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="piper-dsl watchdog", daemon=True)
         self._thread.start()
@@ -42,29 +46,20 @@ class Watch:
     def _run(self) -> None:
         if self._over.wait(self._limit / 2):
             return
-        _log.warning("the step takes long (%.0f s): %s", self._limit / 2, "; ".join(self._doing()))
+        _log.warning("%s takes long (%.0f s): %s", self._what, self._limit / 2, "; ".join(self._doing()))
         if self._over.wait(self._limit / 2):
             return
-        message = f"the step did not end within {self._limit:g} s"
-        help_ = "a slow step needs a larger `timeout`; a hang shows above who waits for whom"
+        message = f"{self._what} did not end within {self._limit:g} s"
         doing = tuple(self._doing())
         if self._over.is_set():
             # It ended while the ranks were asked: what has succeeded is not killed.
             return
-        self.verdict = Diagnostic("P711", message, None, help_, notes=doing)
+        self.verdict = Diagnostic("P711", message, None, self._help, notes=doing)
         for actor in self._actors:
             ray.kill(actor)
 
     def _doing(self) -> list[str]:
-        """What every rank is doing; asked beside the graph, so a busy rank answers too."""
-        asked = [actor.where.remote() for actor in self._actors]
-        lines = []
-        for rank, answer in enumerate(asked):
-            try:
-                lines.append(f"rank {rank}: {ray.get(answer, timeout=2.0)}")
-            except (ray.exceptions.RayError, TimeoutError):
-                lines.append(f"rank {rank}: does not answer")
-        return lines
+        return [f"rank {rank}: {doing or 'is dead'}" for rank, doing in enumerate(roll_call(self._actors))]
 
 
 class Watchdog:
@@ -79,13 +74,24 @@ class Watchdog:
     def over(self, actors: Sequence[Any], steps: int = 1) -> Iterator[Watch]:
         """Watches so many steps, which run inside; :attr:`Watch.verdict` tells if they were ended."""
         started = time.monotonic()
-        watch = Watch(actors, self._limit() * steps)
+        help_ = "a slow step needs a larger `timeout`; a hang shows above who waits for whom"
+        watch = Watch(actors, self._limit() * steps, "the step" if steps == 1 else f"{steps} steps", help_)
         try:
             yield watch
         finally:
             watch.end()
             self._longest = max(self._longest, (time.monotonic() - started) / steps)
             self._steps += steps
+
+    @contextmanager
+    def over_start(self, actors: Sequence[Any]) -> Iterator[Watch]:
+        """Watches the start of the ranks, which may add themselves to ``actors`` meanwhile."""
+        help_ = "a rank that does not answer is stuck where its modules are unpickled or imported"
+        watch = Watch(actors, START, "the start of the ranks", help_)
+        try:
+            yield watch
+        finally:
+            watch.end()
 
     def _limit(self) -> float:
         if self._timeout is not None:

@@ -19,7 +19,9 @@ def ray_instance() -> Iterator[None]:
         # Actors import the stages of these tests by name.
         path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
         patch.setenv("PYTHONPATH", path)
-        ray.init(num_cpus=8, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        # A cluster that runs beside is not to be joined.
+        ray.init(address="local", num_cpus=8, num_gpus=0, **options)
         yield
         ray.shutdown()
 

@@ -34,18 +34,21 @@ def warm_ranks(count: int) -> Iterator[None]:
     """While it lasts, pipelines on target ray-program run on the same ``count`` actors."""
     actors = [ray.remote(**ACTOR_OPTIONS)(_Warm).options(num_cpus=0).remote() for _ in range(count)]
 
-    def start(self: Crew, specs: Sequence[RankSpec]) -> None:
-        self.actors = actors[: len(specs)]
+    def start(self: Crew, specs: Sequence[RankSpec], *_: Any) -> None:
+        self.actors[:] = actors[: len(specs)]
         ray.get([actor.renew.remote(spec) for actor, spec in zip(self.actors, specs, strict=True)])
         self.pids = [pid for pid, _ in ray.get([actor.started.remote() for actor in self.actors])]
 
-    def begin(self: RayProgramTarget, batches: Sequence[Batch], real: Any = RayProgramTarget._start) -> None:
+    def begin(
+        self: RayProgramTarget, crew: Crew, batches: Sequence[Batch], real: Any = RayProgramTarget._start
+    ) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Crew, "start", start)
-            real(self, batches)
+            real(self, crew, batches)
 
     def close(self: RayProgramTarget) -> None:
         self._crew = None
+        self._session.end()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RayProgramTarget, "_start", begin)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from runtime_models import WIDTH, sgd
+from runtime_models import HOT, WIDTH, sgd
+from runtime_processes import eventually
 from runtime_reference import EXACT, assert_close, close, only
 from torch import nn
 
@@ -181,6 +185,114 @@ def test_a_checkpoint_of_something_else_says_what_differs(
     assert only(error).code == "P716"
     assert "step-2 is a checkpoint of something else" in only(error).message
     assert list(only(error).notes)[: len(notes)] == notes
+
+
+def _adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters)
+
+
+def _two_groups(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:]}], lr=0.1, momentum=0.9)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"optimizer": _adamw}, "stage 0: optimizer: AdamW here, SGD in the checkpoint"),
+        ({"optimizer": _two_groups}, "stage 0: parameters by group: 1, 5 here, 6 in the checkpoint"),
+        ({"scheduler": None}, "stage 0: scheduler: none here, ExponentialLR in the checkpoint"),
+    ],
+)
+def test_another_optimizer_or_scheduler_is_told_before_anything_steps(
+    target: str, changes: dict[str, Any], note: str, tmp_path: Path
+) -> None:
+    _two_checkpoints(tmp_path)
+
+    def take_up(pipeline: piper.Pipeline) -> None:
+        pipeline.resume()
+        pipeline.step(*BATCHES[0])
+
+    with _pipeline(tmp_path, target, **changes) as pipeline, pytest.raises(piper.PipeError) as error:
+        take_up(pipeline)
+    assert only(error).code == "P716"
+    assert only(error).message == "the checkpoint of rank 0 was written with another optimizer or scheduler"
+    assert only(error).notes[0] == note
+
+
+class Signalling(Stage):
+    """Sends the driver a SIGTERM on an input beyond HOT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = os.getpid()
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        if hidden.max() > HOT:
+            os.kill(self.driver, signal.SIGTERM)
+        return super().forward(hidden.clamp(max=1.0))
+
+
+def _exit_code(pipeline: piper.Pipeline, program: Callable[[], object]) -> object:
+    """How a program ends that listens to SIGTERM; None if it goes on."""
+    try:
+        with pipeline.saving_on_sigterm():
+            program()
+    except SystemExit as end:
+        return end.code
+    return None
+
+
+def _terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """The signals that the program's own handler of SIGTERM hears."""
+    signals: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
+    yield signals
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sigterm_ends_behind_the_step_with_a_checkpoint(target: str, tmp_path: Path, heard: list[int]) -> None:
+    hot = BATCHES[1][0].clone()
+    hot[2:4] = 2 * HOT
+    batches = [BATCHES[0], (hot, BATCHES[1][1]), BATCHES[2]]
+    stages = [Signalling(), *(Stage() for _ in range(3))]
+    losses: list[float] = []
+    with _pipeline(tmp_path, target, stages=stages) as pipeline:
+        assert _exit_code(pipeline, lambda: losses.extend(pipeline.step(*batch) for batch in batches)) == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["step-2"]
+    assert heard == []
+    with _pipeline(None, target, stages=stages) as undisturbed:
+        wanted = [undisturbed.step(*batch) for batch in batches]
+    # The program's own handler is back.
+    assert eventually(lambda: bool(heard), 5)
+    with _pipeline(tmp_path, target, stages=stages) as resumed:
+        assert resumed.resume() == 2
+        assert resumed.step(*batches[2]) == wanted[2]
+
+
+def test_sigterm_between_steps_ends_at_once_and_a_second_one_without_a_checkpoint(tmp_path: Path) -> None:
+    def between_steps() -> None:
+        pipeline.step(*BATCHES[0])
+        _terminate()
+        pipeline.step(*BATCHES[1])
+
+    def twice() -> None:
+        pipeline.step(*BATCHES[1])
+        with pipeline._sigterm.held():
+            _terminate()
+            _terminate()
+
+    with _pipeline(tmp_path) as pipeline:
+        assert _exit_code(pipeline, between_steps) == 143
+        assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+        assert _exit_code(pipeline, twice) == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
 
 
 class Harm:

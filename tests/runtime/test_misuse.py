@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -178,6 +180,61 @@ def test_a_closed_pipeline_says_so(target: str, ask: Callable[[piper.Pipeline], 
         pipeline.close()
     assert only(error).code == "P712"
     assert "closed" in only(error).message
+
+
+class _Locked(nn.Linear):
+    """Holds what no other process, and no copy, can have."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.lock = threading.Lock()
+
+
+def _step(pipeline: piper.Pipeline) -> None:
+    with pipeline:
+        pipeline.step(torch.zeros(8, WIDTH), torch.zeros(8, WIDTH))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_module_that_cannot_be_copied_is_named(target: str) -> None:
+    with pytest.raises(piper.PipeError) as error:
+        _step(_pipeline(target, stages=[nn.Linear(WIDTH, WIDTH), _Locked()]))
+    assert only(error).code == "P701"
+    message = "rank 1 (stages 1) cannot be sent to where it runs: cannot pickle '_thread.lock' object"
+    assert only(error).message == message
+    assert "locks" in only(error).help
+
+
+def _misspelt(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, learning_rate=0.1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_optimizer_that_cannot_be_made_says_why(target: str) -> None:
+    with pytest.raises(piper.PipeError) as error:
+        _step(_pipeline(target, optimizer=_misspelt))
+    assert only(error).code == "P701"
+    assert only(error).message.startswith("rank 0 could not start: TypeError: SGD.__init__() got an unexpected keyword")
+    assert any("test_misuse.py" in note for note in only(error).notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_cpus": 0}, "`num_cpus` is 0"),
+        ({"num_gpus": 0.5}, "`num_gpus` is 0.5"),
+        ({"num_gpus": 1, "transport": "gloo"}, "transport `gloo` does not move tensors of ranks with 1 GPUs"),
+        ({"strategy": "heap"}, "there is no strategy `heap`"),
+        ({"num_cpus": 5, "target": "ray-program"}, "2 ranks need 10 CPUs, 5 each; Ray has 8 free of 8"),
+        ({"strategy": "strict-spread", "target": "ray-dag"}, "2 ranks with 1 CPU each find no place on the nodes"),
+    ],
+)
+def test_resources_that_nobody_has_are_refused_at_once(changes: dict[str, Any], said: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(piper.PipeError) as error:
+        _pipeline(**changes)
+    assert said in only(error).message
+    assert time.monotonic() - started < 3
 
 
 JOIN = "ranks 4\nmicrobatches 2\nedge 0 -> 2\nedge 1 -> 2\nedge 2 -> 3\nrank r { F[0:2] B[0:2] OPT }"

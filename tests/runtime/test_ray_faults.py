@@ -18,6 +18,7 @@ from runtime_reference import EXACT, assert_close, close, only, operations, rows
 from torch import nn
 
 import piper_dsl as piper
+from piper_dsl.targets import watchdog
 
 pytestmark = pytest.mark.usefixtures("ray_instance")
 
@@ -108,7 +109,7 @@ def test_weight_passes_and_the_optimizer_of_a_leaf_rank_run_and_their_errors_arr
 
 def _kill_when_marked(mark: Path, killed: dict[str, float]) -> threading.Thread:
     def kill() -> None:
-        if eventually(mark.exists, 30):
+        if eventually(mark.exists, 90):
             time.sleep(0.5)
             killed["pid"] = int(mark.read_text())
             killed["at"] = time.monotonic()
@@ -234,6 +235,34 @@ def test_a_rank_that_cannot_start_says_why_in_one_line(own_ranks: Ranks) -> None
         assert "LookupError: cannot wake up here" in message
         assert "\n" not in message
         assert "\x1b" not in message
+    assert eventually(lambda: not own_ranks(), GONE)
+
+
+class _Dreamer(_Sleeper):
+    """A module that takes for ever to be unpickled anywhere but here."""
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        if os.getpid() != state["home"]:
+            time.sleep(300)
+        super().__setstate__(state)
+
+
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_ranks_that_never_start_are_ended_and_told_of(
+    target: str, own_ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "START", 4.0)
+    schedule = piper.load("1f1b", p=2, m=4)
+    arguments = {"loss_fn": nn.functional.mse_loss, "optimizer": sgd, "target": target}
+    with piper.Pipeline([nn.Linear(WIDTH, WIDTH), _Dreamer()], schedule, **arguments) as pipeline:
+        started = time.monotonic()
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_batch(8))
+        assert time.monotonic() - started < 12
+        finding = only(error)
+        assert (finding.code, finding.message) == ("P711", "the start of the ranks did not end within 4 s")
+        assert finding.notes[1] == "rank 1: does not answer"
+        _assert_stopped(pipeline, "did not end within 4 s")
     assert eventually(lambda: not own_ranks(), GONE)
 
 
