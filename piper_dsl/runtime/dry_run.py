@@ -92,7 +92,12 @@ def _fault(module: nn.Module, given: Tensors, on_meta_: Exception) -> Exception 
     if isinstance(on_meta_, NotImplementedError) or "meta" in str(on_meta_).lower():
         return None
     try:
-        as_tuple(copy.deepcopy(module)(*(torch.zeros(x.shape, dtype=x.dtype) for x in given)))
+        real = copy.deepcopy(module)
+    except Exception:
+        # What cannot be copied is told of where it is sent to its rank.
+        return None
+    try:
+        as_tuple(real(*(torch.zeros(x.shape, dtype=x.dtype) for x in given)))
     except Exception as error:
         same = type(error) is type(on_meta_) and _places(error)[-1] in _places(on_meta_)
         return error if same and (isinstance(error, TypeError) or _speaks_of(error, given)) else None

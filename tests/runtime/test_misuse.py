@@ -225,7 +225,7 @@ def test_an_optimizer_that_cannot_be_made_says_why(target: str) -> None:
         ({"num_gpus": 0.5}, "`num_gpus` is 0.5"),
         ({"num_gpus": 1, "transport": "gloo"}, "transport `gloo` does not move tensors of ranks with 1 GPUs"),
         ({"strategy": "heap"}, "there is no strategy `heap`"),
-        ({"num_cpus": 5, "target": "ray-program"}, "2 ranks need 10 CPUs, 5 each; Ray has 8 free of 8"),
+        ({"num_cpus": 5, "target": "ray-program"}, "2 ranks need 10 CPUs, 5 each; Ray has "),
         ({"strategy": "strict-spread", "target": "ray-dag"}, "2 ranks with 1 CPU each find no place on the nodes"),
     ],
 )
