@@ -143,7 +143,7 @@ def main() -> None:
     chosen = parser.parse_args()
     sizes = [(int(p), int(m)) for p, m in (size.split("x") for size in chosen.size or ("4x8", "8x16"))]
     os.environ[NICENESS] = "0"
-    ray.init(num_cpus=max(ranks for ranks, _ in sizes), include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=max(ranks for ranks, _ in sizes), include_dashboard=False, log_to_driver=False)
     tables = (sleeping(sizes, chosen.steps), predicting(2 * chosen.steps))
     ray.shutdown()
     for table in tables:

@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", action="append", help="ranks x microbatches; may be given several times")
     sizes = [tuple(map(int, size.split("x"))) for size in parser.parse_args().size or ("4x16", "4x64", "8x32")]
-    ray.init(num_cpus=max(ranks for ranks, _ in sizes), include_dashboard=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=max(ranks for ranks, _ in sizes), include_dashboard=False, logging_level="ERROR")
     table = Table(title="from binds to a compiled graph")
     for heading in ("ranks x microbatches", "operations", "seconds"):
         table.add_column(heading, justify="right")

@@ -45,7 +45,7 @@ def _by_ray(graph: Any, rows: Any, actors: Any, loss: Any, **options: Any) -> An
 def main() -> None:
     import ray
 
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False)
     schedule = piper.load("interleaved_1f1b", p=4, m=8, v=2)
     costs = piper.Costs(F=FORWARD, B=BACKWARD)
     ideal = piper.simulate(schedule, costs).makespan

@@ -99,7 +99,7 @@ def main() -> None:
     sizes = [tuple(map(int, size.split("x"))) for size in chosen.size or ("4x16", "4x64", "8x32")]
     os.environ[NICENESS] = "0"
     most = max(ranks for ranks, _ in sizes)
-    ray.init(num_cpus=most, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=most, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     for ranks, microbatches in sizes:
         medians = measure(chosen.system or list(SYSTEMS), ranks, microbatches, chosen.steps + WARM_UP, chosen.rounds)
         for name, seconds in medians.items():

@@ -52,7 +52,7 @@ def build_graph({actors}):
 
 def main():
     model = stages({stages})
-    ray.init(num_cpus={ranks}, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus={ranks}, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         ranks = [
             RankActor.remote(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def test_the_page_is_up_to_date(written):
 
 def _words(path: Path) -> list[str]:
     """The words of a picture: they name what came out, whichever Graphviz drew it."""
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("<text", "<title>"))]
+    return re.findall(r">([^<>]+)</(?:text|title)>", path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", piper.library_names())
