@@ -25,8 +25,8 @@ _GOODBYE = 3.0
 _EXIT = 10.0
 """Seconds that a process which was killed may take to be gone."""
 
-_LEAVING = 1
-"""Seconds in which Ray knows that what an ended pipeline held is free again."""
+_LEAVING = 5
+"""Seconds in which Ray knows, on a busy machine too, that what an ended pipeline held is free again."""
 
 _RECOVERY = 60
 """The same after a death, which may be that of a node."""

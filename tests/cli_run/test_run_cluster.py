@@ -14,8 +14,7 @@ import pytest
 SAID = """\
 ray-program agrees
 ray-dag agrees
-[[1], [1, 2, 1], [2]]
-[[1], [1, 2, 1], [2]]
+[[1], [1, 2, 1]]
 P714 3 ranks need 3 GPUs, one each; Ray has 2 free of 2
 P714 2 ranks need 2 GPUs, one each; Ray has 1 free of 2
 P714 3 ranks with 1 CPU each find no place on the nodes (strategy `strict-spread`)

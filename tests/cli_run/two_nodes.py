@@ -53,10 +53,11 @@ def _losses(**options: Any) -> list[float]:
         return [pipeline.step(inputs, targets) for _ in range(2)]
 
 
-def _nodes(target: str, strategy: str, count: int) -> list[int]:
+def _nodes(strategy: str, count: int) -> list[int]:
     """On how many nodes every two neighbours are, of so many ranks."""
     x = torch.randn(4, 3)
-    with _pipeline([Here(3, 3) for _ in range(count)], target=target, strategy=strategy, num_gpus=0) as pipeline:
+    options = {"target": "ray-program", "strategy": strategy, "num_gpus": 0}
+    with _pipeline([Here(3, 3) for _ in range(count)], **options) as pipeline:
         pipeline.step(x, x)
         found = [int(state["node"]) for state in pipeline.state_dict().values()]
     assert all(group["state"] == "REMOVED" for group in placement_group_table().values())
@@ -82,8 +83,7 @@ def _from_python() -> None:
         found = _losses(target=target, strategy="strict-spread")
         difference = max(abs(a - b) for a, b in zip(found, wanted, strict=True))
         _say(f"{target} {'agrees' if difference < 1e-5 else f'is off by {difference}'}")
-    for target in RAY_TARGETS:
-        _say([_nodes(target, "strict-pack", 2), _nodes(target, "pack", 4), _nodes(target, "spread", 2)])
+    _say([_nodes("strict-pack", 2), _nodes("pack", 4)])
     _say(_refusal(3, num_gpus=1))
     with _pipeline([nn.Linear(3, 3)], target="ray-program", num_gpus=1):
         _say(_refusal(2))
