@@ -84,12 +84,14 @@ def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequ
             slot = row[head]
             source = first[slot]
             if source >= 0:
-                if slot in others:
+                if others and slot in others:
                     source, arrived = _latest(others[slot], end, delays)
+                    if arrived < 0.0:
+                        break
                 else:
-                    arrived = end[source] + delay[slot] if end[source] >= 0.0 else -1.0
-                if arrived < 0.0:
-                    break
+                    if end[source] < 0.0:
+                        break
+                    arrived = end[source] + delay[slot]
                 if arrived > now:
                     now = arrived
             start[slot] = now
