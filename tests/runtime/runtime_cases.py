@@ -12,6 +12,15 @@ from torch import nn
 
 import piper_dsl as piper
 
+REDUCED = """
+ranks 2
+stages 4
+microbatches 2
+rank 0: 0F0 0F1 2F0 2F1 2B0 2B1 2REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD 0OPT 2OPT
+rank 1: 1F0 1F1 3F0 3F1 3B0 3B1 3REDUCE_GRAD 1B0 1B1 1OPT 3OPT
+"""
+"""Stages 2 and 3 are reduced before stages 0 and 1 have run a backward; stage 1 is not told when."""
+
 KINDS = (Dense, Frozen, Bare, Branch, Tag, Join, Ignore, TwoBiases)
 
 

@@ -31,6 +31,28 @@ class Bilinear(nn.Module):
         return first - 3 * self.linear(second)
 
 
+class Mix(nn.Module):
+    """A layer on any number of inputs, none of which is treated like another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(sum(x * (k + 1) for k, x in enumerate(inputs))))
+
+
+class Noisy(nn.Module):
+    """Dropout, and noise that differs from microbatch to microbatch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.linear(hidden), 0.5, self.training) + torch.randn(()) * 0.1
+
+
 class Dense(nn.Module):
     """A layer on the hidden tensor."""
 

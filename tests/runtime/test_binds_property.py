@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from hypothesis import HealthCheck, given, note, settings
-from runtime_models import WIDTH
+from runtime_models import WIDTH, Mix
 from runtime_reference import EXACT, assert_close, close
 from torch import nn
 
@@ -21,17 +21,6 @@ from piper_dsl.targets.rank_actor import _PackingActor
 from piper_dsl.testing import WrittenSchedule, schedules
 
 MSE = nn.functional.mse_loss
-
-
-class Mix(nn.Module):
-    """A layer on any number of inputs, none of which is treated like another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.linear(sum(x * (k + 1) for k, x in enumerate(inputs))))
 
 
 def _ended(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from runtime_cases import REDUCED
 from runtime_models import HOT, WIDTH, Dense, Faulty, FaultyWeight, RunningMean, first_and_last, sgd
 from runtime_reference import EXACT, assert_close, close, only, operations, rows, written
 from torch import nn
@@ -124,16 +125,6 @@ def test_an_optimizer_that_raises_stops_the_pipeline(target: str) -> None:
         assert only(error).help == "make a new one"
 
 
-REDUCED = """
-ranks 2
-stages 4
-microbatches 2
-rank 0: 0F0 0F1 2F0 2F1 2B0 2B1 2REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD 0OPT 2OPT
-rank 1: 1F0 1F1 3F0 3F1 3B0 3B1 3REDUCE_GRAD 1B0 1B1 1OPT 3OPT
-"""
-"""Stage 0 raises in its backward, when stages 2 and 3 are being summed over their replicas."""
-
-
 def _smooth() -> list[nn.Module]:
     torch.manual_seed(0)
     return [stage.double() for stage in (FaultyWeight(), Dense(), Dense(), Dense())]
@@ -169,6 +160,7 @@ def _trained_whole(stages: list[nn.Module]) -> tuple[list[float], Any, float]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_failure_in_one_replica_is_one_of_all(target: str) -> None:
+    # Stage 0 raises in its backward, when stages 2 and 3 are being summed over their replicas.
     losses, state, norm = _trained_whole(_smooth())
     arguments = {"loss_fn": first_and_last, "optimizer": sgd, "accumulate": 2, "max_norm": 0.05, "timeout": 60.0}
     with piper.Pipeline(_smooth(), written(REDUCED), target=target, replicas=2, **arguments) as pipeline:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from runtime_models import WIDTH, Bare, Dense, Linear, first_and_last, mixed, mixed_batch, sgd
+from runtime_models import WIDTH, Bare, Dense, Linear, Mix, first_and_last, mixed, mixed_batch, sgd
 from runtime_processes import eventually
 from runtime_reference import (
     EXACT,
@@ -116,17 +116,6 @@ def test_recomputing_draws_the_same_random_numbers() -> None:
     assert abs(loss) > 1e-3
 
 
-class _All(nn.Module):
-    """Joins any number of stages and treats none like another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.linear(sum(x * (k + 1) for k, x in enumerate(inputs))))
-
-
 def test_a_graph_that_forks_and_joins_across_ranks() -> None:
     # Stage 0 sends to three stages on two ranks and one at home; stage 4 reads them all; halves and wholes.
     text = """
@@ -148,7 +137,7 @@ def test_a_graph_that_forks_and_joins_across_ranks() -> None:
 
     def made() -> list[nn.Module]:
         torch.manual_seed(1)
-        return [_All().double() for _ in range(5)]
+        return [Mix().double() for _ in range(5)]
 
     x, y = torch.randn(2, 4, WIDTH, dtype=torch.float64)
     whole = made()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from runtime_cases import REDUCED
 from runtime_models import WIDTH, Dense, first_and_last, sgd
 from runtime_reference import EXACT, assert_close, close, trained_whole, written
 from torch import nn
@@ -14,15 +15,6 @@ import piper_dsl as piper
 from piper_dsl.runtime.rank import Rank
 from piper_dsl.runtime.shared import SharedGroup
 from piper_dsl.targets.local_sums import LocalSums
-
-WRITTEN = """
-ranks 2
-stages 4
-microbatches 2
-rank 0: 0F0 0F1 2F0 2F1 2B0 2B1 2REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD 0OPT 2OPT
-rank 1: 1F0 1F1 3F0 3F1 3B0 3B1 3REDUCE_GRAD 1B0 1B1 1OPT 3OPT
-"""
-"""Stages 2 and 3 are reduced before stages 0 and 1 have run a backward; stage 1 is not told when."""
 
 TIED = """
 ranks 2
@@ -61,7 +53,7 @@ def test_a_sum_starts_where_it_is_written_and_else_at_the_end(monkeypatch: pytes
     notes = _noted(monkeypatch)
     stages = [Dense().double() for _ in range(4)]
     batch = torch.randn(2, 8, WIDTH, dtype=torch.float64).unbind()
-    with piper.Pipeline(stages, written(WRITTEN), loss_fn=first_and_last, optimizer=sgd, replicas=2) as pipeline:
+    with piper.Pipeline(stages, written(REDUCED), loss_fn=first_and_last, optimizer=sgd, replicas=2) as pipeline:
         pipeline.step(*batch)
         for rank, last in ((0, "0B1"), (2, "0B3")):
             found = _of_rank(notes, rank, "REDUCE", "sum", last)
@@ -78,7 +70,7 @@ def test_a_sum_starts_where_it_is_written_and_else_at_the_end(monkeypatch: pytes
 def test_steps_that_only_accumulate_sum_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     stages = [Dense().double() for _ in range(4)]
     arguments = {"loss_fn": first_and_last, "optimizer": sgd, "replicas": 2, "accumulate": 2}
-    with piper.Pipeline(stages, written(WRITTEN), **arguments) as pipeline:
+    with piper.Pipeline(stages, written(REDUCED), **arguments) as pipeline:
         notes = _noted(monkeypatch)
         for sums in (0, 8):
             notes.clear()

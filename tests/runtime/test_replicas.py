@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from runtime_cases import Case, stepped_cases
-from runtime_models import WIDTH, first_and_last, mixed, mixed_batch, sgd
+from runtime_models import WIDTH, Noisy, first_and_last, mixed, mixed_batch, sgd
 from runtime_reference import EXACT, assert_close, close, only, operations, rows, trained_whole, written
 from torch import nn
 
@@ -60,17 +60,6 @@ def test_the_measured_timeline_has_the_ranks_of_all_replicas() -> None:
     assert len(timeline.ranks) == 4
     assert {str(o) for o in timeline.schedule.row(3)} == {*(f"1{k}{i}" for k in "FB" for i in (3, 4, 5)), "1OPT"}
     assert piper.simulate(timeline.schedule).makespan == piper.simulate(schedule).makespan
-
-
-class Noisy(nn.Module):
-    """Dropout, and noise that differs from microbatch to microbatch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return nn.functional.dropout(self.linear(hidden), 0.5, self.training) + torch.randn(()) * 0.1
 
 
 def test_a_microbatch_meets_the_same_random_numbers_under_any_number_of_replicas() -> None:

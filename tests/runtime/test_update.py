@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from runtime_models import WIDTH, mixed, mixed_batch, sgd
+from runtime_models import WIDTH, Noisy, mixed, mixed_batch, sgd
 from runtime_reference import EXACT, assert_close, close, only, written
 from torch import nn
 
@@ -131,17 +131,6 @@ def test_a_sum_over_samples(p: int) -> None:
         assert pipeline.step(inputs, targets) == close(loss.item(), EXACT)
         wanted = {s: {n: q.grad for n, q in one.named_parameters()} for s, one in enumerate(whole)}
         assert_close(pipeline.gradients(), wanted, EXACT)
-
-
-class Noisy(nn.Module):
-    """Dropout, and noise that differs from microbatch to microbatch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return nn.functional.dropout(self.linear(hidden), 0.5, self.training) + torch.randn(()) * 0.1
 
 
 def _noisy_losses(name: str, target: str, **settings: Any) -> list[float]:
