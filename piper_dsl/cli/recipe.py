@@ -14,8 +14,9 @@ from ..diagnostics import Diagnostic, PipeError
 from ..runtime.optimizer import OptimizerFactory, SchedulerFactory
 from ..runtime.settings import Settings
 from .named import named
+from .run_options import Updating
 
-__all__ = ["Recipe"]
+__all__ = ["make_optimizer", "make_settings"]
 
 _SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer, int], lr_scheduler.LRScheduler]] = {
     "cosine": lambda optimizer, steps: lr_scheduler.CosineAnnealingLR(optimizer, steps),
@@ -24,49 +25,38 @@ _SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer, int], lr_scheduler.LRSch
 """From the learning rate to 0 within a number of optimizer steps."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """The options of ``piper-dsl run`` about optimizer steps. ``optimizer`` and ``scheduler`` are names, of torch or of
-    the form ``module:function``; ``autocast`` is the name of a data type.
-    """
+def make_optimizer(options: Updating) -> OptimizerFactory:
+    """What makes an optimizer of a stage's parameters. Raises PipeError (P701) for an unknown name."""
+    if ":" in options.optimizer:
+        return named(options.optimizer, "--optimizer")
+    found = getattr(torch.optim, options.optimizer, None)
+    if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
+        help_ = "name a class of torch.optim, such as AdamW or SGD, or module:function, which gets the parameters"
+        raise PipeError(Diagnostic("P701", f"torch.optim has no optimizer {options.optimizer}", None, help_))
+    return _Made(found, options.learning_rate)
 
-    optimizer: str
-    learning_rate: float
-    scheduler: str | None
-    max_norm: float | None
-    accumulate: int
-    reduction: str
-    seed: int
-    autocast: str | None
 
-    def make_optimizer(self) -> OptimizerFactory:
-        """What makes an optimizer of a stage's parameters. Raises PipeError (P701) for an unknown name."""
-        if ":" in self.optimizer:
-            return named(self.optimizer, "--optimizer")
-        found = getattr(torch.optim, self.optimizer, None)
-        if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
-            help_ = "name a class of torch.optim, such as AdamW or SGD, or module:function, which gets the parameters"
-            raise PipeError(Diagnostic("P701", f"torch.optim has no optimizer {self.optimizer}", None, help_))
-        return _Made(found, self.learning_rate)
+def make_settings(options: Updating, steps: int) -> Settings:
+    """All else about a step, in a run of so many steps. Raises PipeError (P701) for an unknown scheduler."""
+    updates = max(1, steps // options.accumulate)
+    return Settings(
+        reduction=options.reduction.value,
+        accumulate=options.accumulate,
+        max_norm=options.max_norm,
+        scheduler=None if options.scheduler is None else _scheduler(options.scheduler, updates),
+        seed=options.seed,
+        autocast=None if options.autocast is None else getattr(torch, options.autocast.value),
+    )
 
-    def settings(self, steps: int) -> Settings:
-        """All else about a step, in a run of so many steps. Raises PipeError (P701) for an unknown scheduler."""
-        autocast = None if self.autocast is None else getattr(torch, self.autocast)
-        updates = max(1, steps // max(1, self.accumulate))
-        return Settings(
-            self.reduction, self.accumulate, self.max_norm, self._make_scheduler(updates), self.seed, autocast
-        )
 
-    def _make_scheduler(self, updates: int) -> SchedulerFactory | None:
-        if self.scheduler is None:
-            return None
-        if ":" in self.scheduler:
-            return named(self.scheduler, "--scheduler")
-        if self.scheduler not in _SCHEDULERS:
-            help_ = f"one of {', '.join(_SCHEDULERS)}, or module:function, which gets the optimizer"
-            raise PipeError(Diagnostic("P701", f"there is no scheduler `{self.scheduler}`", None, help_))
-        make = _SCHEDULERS[self.scheduler]
-        return lambda optimizer: make(optimizer, updates)
+def _scheduler(name: str, updates: int) -> SchedulerFactory:
+    if ":" in name:
+        return named(name, "--scheduler")
+    if name not in _SCHEDULERS:
+        help_ = f"one of {', '.join(_SCHEDULERS)}, or module:function, which gets the optimizer"
+        raise PipeError(Diagnostic("P701", f"there is no scheduler `{name}`", None, help_))
+    make = _SCHEDULERS[name]
+    return lambda optimizer: make(optimizer, updates)
 
 
 @dataclass(frozen=True)

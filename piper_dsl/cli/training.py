@@ -21,7 +21,8 @@ from ..runtime.sigterm import Sigterm
 from ..runtime.whole import WholeModel
 from .common import Format
 from .named import made, named, users_fault
-from .recipe import Recipe
+from .recipe import make_optimizer, make_settings
+from .run_options import Batches, Checkpointing, Measuring, Model, Placing, Updating
 from .run_report import Result, report
 
 __all__ = ["Job", "train"]
@@ -29,91 +30,72 @@ __all__ = ["Job", "train"]
 
 @dataclass(frozen=True)
 class Job:
-    """What ``piper-dsl run`` was asked for; functions by name, as ``module:function``."""
+    """What ``piper-dsl run`` was asked for."""
 
     schedule: Schedule
-    model: str
-    split: str | None
-    data: str
-    loss: str
-    steps: int
-    target: str
-    address: str | None
-    num_cpus: float
-    num_gpus: int | None
-    strategy: str
-    replicas: int
-    batch: int
-    recipe: Recipe
-    compare: bool
-    transport: str
-    timeout: float | None
-    checkpoints: str | None
-    checkpoint_every: int
-    max_restarts: int
-    resume: bool
-    profile: str | None
-    timeline: str | None
+    model: Model
+    batches: Batches
+    placing: Placing
+    updating: Updating
+    checkpointing: Checkpointing
+    measuring: Measuring
     format: Format
 
 
 def train(job: Job) -> None:
     """Trains and reports. Raises PipeError where something the user named does not work."""
-    torch.manual_seed(job.recipe.seed)
-    model = made(job.model, "--model", job.schedule.stages)
-    _refuse_wrong_model(job, model)
-    loss_fn = named(job.loss, "--loss")
-    batches = _first(made(job.data, "--data", job.batch), job)
-    stages = model if job.split is None else _cut(job, model, batches[0][0])
+    torch.manual_seed(job.updating.seed)
+    model = made(job.model.model, "--model", job.schedule.stages)
+    _refuse_wrong_model(job.model, model)
+    loss_fn = named(job.model.loss, "--loss")
+    batches = _first(job.batches)
+    if job.model.split is not None:
+        microbatches = job.schedule.microbatches * job.placing.replicas
+        model = _cut(model, job.model.split, job.schedule.stages, microbatches, batches[0][0])
     with Sigterm().listening(), _progress() as progress:
-        with _cluster(job.address):
-            result = _pipeline(job, stages, loss_fn, batches, progress)
-        result = replace(result, whole=_whole(job, stages, loss_fn, batches, progress))
-    report(result, job.format, job.profile, job.timeline)
+        with _cluster(job.placing.address):
+            result = _pipeline(job, model, loss_fn, batches, progress)
+        result = replace(result, whole=_whole(job, model, loss_fn, batches, progress))
+    report(result, job.format, job.measuring.profile, job.measuring.timeline)
 
 
 # --- making what is named ----------------------------------------------------------------------
 
 
-def _refuse_wrong_model(job: Job, model: Any) -> None:
-    if job.split is not None and isinstance(model, nn.Module):
+def _refuse_wrong_model(asked: Model, model: Any) -> None:
+    if asked.split is not None and isinstance(model, nn.Module):
         return
-    if job.split is not None:
-        raise PipeError(Diagnostic("P701", f"with --split, --model {job.model} must return one torch module"))
+    if asked.split is not None:
+        raise PipeError(Diagnostic("P701", f"with --split, --model {asked.model} must return one torch module"))
     if not isinstance(model, Sequence) or not all(isinstance(stage, nn.Module) for stage in model):
         help_ = "add --split time to cut one module into stages" if isinstance(model, nn.Module) else None
-        message = f"--model {job.model} must return a list of torch modules, one per stage"
+        message = f"--model {asked.model} must return a list of torch modules, one per stage"
         raise PipeError(Diagnostic("P701", message, None, help_))
 
 
-def _cut(job: Job, model: nn.Module, inputs: Any) -> list[nn.Module]:
-    """The model in as many stages as the schedule has, cut by the first microbatch of a batch."""
-    how = job.split or ""
+def _cut(model: nn.Module, how: str, stages: int, microbatches: int, inputs: Any) -> list[nn.Module]:
+    """The model in so many stages, cut by the first microbatch of a batch."""
     split = how if how in SPLITS else [name.strip() for name in how.split(",")]
     parts = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    count = job.schedule.microbatches * job.replicas
-    example = [x.chunk(count)[0] if isinstance(x, torch.Tensor) and x.dim() else x for x in parts]
-    return split_model(model, example, split, stages=job.schedule.stages)
+    example = [x.chunk(microbatches)[0] if isinstance(x, torch.Tensor) and x.dim() else x for x in parts]
+    return split_model(model, example, split, stages=stages)
 
 
-def _first(batches: Any, job: Job) -> list[Any]:
+def _first(asked: Batches) -> list[Any]:
     """As many batches as there are steps; fewer where the data ends."""
+    batches, name = made(asked.data, "--data", asked.batch), f"--data {asked.data}"
     if not isinstance(batches, Iterable):
-        raise PipeError(
-            Diagnostic(
-                "P703",
-                f"--data {job.data} must return an iterable of (inputs, targets), not a {type(batches).__name__}",
-            )
-        )
+        message = f"{name} must return an iterable of (inputs, targets), not a {type(batches).__name__}"
+        raise PipeError(Diagnostic("P703", message))
     try:
-        found = [batch for _, batch in zip(range(job.steps), batches, strict=False)]
+        found = [batch for _, batch in zip(range(asked.steps), batches, strict=False)]
     except Exception as error:
-        raise users_fault(f"--data {job.data} raised", error) from error
+        raise users_fault(f"{name} raised", error) from error
     if not found:
-        raise PipeError(Diagnostic("P703", f"--data {job.data} has no batch"))
+        raise PipeError(Diagnostic("P703", f"{name} has no batch"))
     for number, batch in enumerate(found):
         if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise PipeError(Diagnostic("P703", f"--data {job.data}: batch {number} is not a pair (inputs, targets)"))
+            raise PipeError(Diagnostic("P703", f"{name}: batch {number} is not a pair (inputs, targets)"))
     return found
 
 
@@ -138,42 +120,43 @@ def _cluster(address: str | None) -> AbstractContextManager[None]:
 def _pipeline(
     job: Job, stages: Sequence[nn.Module], loss_fn: Callable[..., Any], batches: list[Any], progress: Progress
 ) -> Result:
-    bar = progress.add_task(f"{job.target}: starting", total=len(batches))
+    placing, kept = job.placing, job.checkpointing
+    bar = progress.add_task(f"{placing.target.value}: starting", total=len(batches))
     losses: list[float] = []
     reports: list[StepReport] = []
     with Pipeline(
         stages,
         job.schedule,
         loss_fn=loss_fn,
-        optimizer=job.recipe.make_optimizer(),
-        **vars(job.recipe.settings(job.steps)),
-        replicas=job.replicas,
-        checkpoints=job.checkpoints,
-        checkpoint_every=job.checkpoint_every,
-        max_restarts=job.max_restarts,
-        target=job.target,
-        transport=job.transport,
-        timeout=job.timeout,
-        num_cpus=job.num_cpus,
-        num_gpus=job.num_gpus,
-        strategy=job.strategy,
+        optimizer=make_optimizer(job.updating),
+        **vars(make_settings(job.updating, job.batches.steps)),
+        replicas=placing.replicas,
+        checkpoints=kept.checkpoints,
+        checkpoint_every=kept.checkpoint_every,
+        max_restarts=kept.max_restarts,
+        target=placing.target.value,
+        transport=placing.transport.value,
+        timeout=placing.timeout,
+        num_cpus=placing.num_cpus,
+        num_gpus=placing.num_gpus,
+        strategy=placing.strategy.value,
     ) as pipeline:
-        done = _taken_up(job, pipeline, len(batches))
+        done = _taken_up(kept, pipeline, len(batches))
         progress.update(bar, advance=done)
-        with _saved(job, pipeline):
-            for inputs, targets in batches[done:]:
-                losses.append(pipeline.step(inputs, targets))
+        with _saved(kept, pipeline):
+            for loss in pipeline.train(batches[done:], placing.steps_per_call):
+                losses.append(loss)
                 assert pipeline.last is not None
                 reports.append(pipeline.last)
-                progress.update(bar, advance=1, description=f"{job.target}: training")
-        progress.update(bar, description=f"{job.target}: closing")
-    return Result(job.schedule.name, job.replicas, pipeline.target, done, losses, reports)
+                progress.update(bar, advance=1, description=f"{placing.target.value}: training")
+        progress.update(bar, description=f"{placing.target.value}: closing")
+    return Result(job.schedule.name, placing.replicas, pipeline.target, done, losses, reports)
 
 
 @contextmanager
-def _saved(job: Job, pipeline: Pipeline) -> Iterator[None]:
+def _saved(asked: Checkpointing, pipeline: Pipeline) -> Iterator[None]:
     """Ends with a checkpoint, where there are to be any; also where it is ended by SIGTERM."""
-    if job.checkpoints is None:
+    if asked.checkpoints is None:
         yield
         return
     with pipeline.saving_on_sigterm():
@@ -181,11 +164,11 @@ def _saved(job: Job, pipeline: Pipeline) -> Iterator[None]:
     pipeline.save()
 
 
-def _taken_up(job: Job, pipeline: Pipeline, batches: int) -> int:
+def _taken_up(asked: Checkpointing, pipeline: Pipeline, batches: int) -> int:
     """How many of the batches are done in the checkpoint that is taken up, if one is."""
-    done = pipeline.resume() if job.resume else 0
+    done = pipeline.resume() if asked.resume else 0
     if done >= batches:
-        message = f"the checkpoint in {job.checkpoints} has {done} steps, and there are batches for {batches}"
+        message = f"the checkpoint in {asked.checkpoints} has {done} steps, and there are batches for {batches}"
         raise PipeError(Diagnostic("P703", message, None, "--steps counts from the first; give a larger number"))
     return done
 
@@ -193,10 +176,10 @@ def _taken_up(job: Job, pipeline: Pipeline, batches: int) -> int:
 def _whole(
     job: Job, stages: Sequence[nn.Module], loss_fn: Callable[..., Any], batches: list[Any], progress: Progress
 ) -> list[float]:
-    if not job.compare:
+    if not job.measuring.compare:
         return []
     bar = progress.add_task("one process", total=len(batches))
-    model = WholeModel(stages, loss_fn, job.recipe.make_optimizer(), job.recipe.settings(job.steps))
+    model = WholeModel(stages, loss_fn, make_optimizer(job.updating), make_settings(job.updating, job.batches.steps))
     losses = []
     for inputs, targets in batches:
         losses.append(model.step(inputs, targets))

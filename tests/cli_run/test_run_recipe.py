@@ -118,6 +118,7 @@ RECIPES: dict[str, tuple[tuple[str, ...], list[float]]] = {
     "a class of torch": (SGD, _reference(_sgd, _plain)),
     "a function": (("--optimizer", "mine:momentum"), _reference(_momentum, _plain)),
     "clipping": ((*SGD, "--max-norm", "0.1"), _reference(_sgd, _clipped)),
+    "several steps in a call": ((*SGD, "--steps-per-call", "4"), _reference(_sgd, _plain)),
     "accumulation": ((*SGD, "--accumulate", "2"), _reference(_sgd, _every_second)),
     "linear": (
         (*SGD, "--scheduler", "linear", "--steps", "6"),
