@@ -26,36 +26,48 @@ from .precision import Precision
 from .spec import Batch, RankSpec
 from .stage import as_tuple
 
-__all__ = ["on_meta", "refuse_misfits"]
+__all__ = ["dry_run", "on_meta", "refuse_misfits"]
 
 Tensors = tuple[torch.Tensor, ...]
 
 
 def refuse_misfits(specs: Sequence[RankSpec], batches: Sequence[Batch]) -> None:
     """Raises PipeError (P705) for a stage that cannot take what its predecessors return, or a loss that cannot."""
-    precision = Precision(autocast=specs[0].autocast)
+    graph, loss = specs[0].graph, specs[0].loss_fn
+    targets = _data(batches, "targets")
+
+    def run(stage: int, module: nn.Module, given: Tensors) -> Tensors | None:
+        before = graph.predecessors[stage]
+        source = f"stage{'s' * (len(before) > 1)} {', '.join(map(str, before))} returned" if before else "the batch has"
+        found = _tried(module, given, before, f"stage {stage} cannot take what {source}")
+        if found is not None and loss is not None and not graph.successors[stage]:
+            _tried(_Loss(loss), (*found, *targets.get(stage, ())), (), f"the loss of stage {stage} cannot take")
+        return found
+
+    dry_run(specs, batches, run)
+
+
+def dry_run(
+    specs: Sequence[RankSpec],
+    batches: Sequence[Batch],
+    run: Callable[[int, nn.Module, Tensors], Tensors | None],
+) -> dict[int, Tensors]:
+    """What the stages return on meta tensors, by stage: what ``run(stage, module, inputs)`` does, to the first None."""
+    graph, precision = specs[0].graph, Precision(autocast=specs[0].autocast)
+    modules = {stage: module for spec in specs for stage, module in spec.modules.items()}
+    inputs, outputs = _data(batches, "inputs"), dict[int, Tensors]()
     # What the stages draw is not the caller's to notice.
     with torch.random.fork_rng(devices=[]), torch.no_grad(), precision.forward(), warnings.catch_warnings():
         # Nor what they warn of: they will again.
         warnings.simplefilter("ignore")
-        _walk(specs, batches)
-
-
-def _walk(specs: Sequence[RankSpec], batches: Sequence[Batch]) -> None:
-    graph, loss = specs[0].graph, specs[0].loss_fn
-    modules = {stage: module for spec in specs for stage, module in spec.modules.items()}
-    inputs, targets = _data(batches, "inputs"), _data(batches, "targets")
-    outputs: dict[int, Tensors] = {}
-    for stage in graph.topological:
-        before = graph.predecessors[stage]
-        given = tuple(x for s in before for x in outputs[s]) if before else inputs[stage]
-        source = f"stage{'s' * (len(before) > 1)} {', '.join(map(str, before))} returned" if before else "the batch has"
-        found = _tried(modules[stage], given, before, f"stage {stage} cannot take what {source}")
-        if found is None:
-            return
-        outputs[stage] = found
-        if loss is not None and not graph.successors[stage]:
-            _tried(_Loss(loss), (*found, *targets.get(stage, ())), (), f"the loss of stage {stage} cannot take")
+        for stage in graph.topological:
+            before = graph.predecessors[stage]
+            given = tuple(x for s in before for x in outputs[s]) if before else inputs[stage]
+            found = run(stage, modules[stage], given)
+            if found is None:
+                break
+            outputs[stage] = found
+    return outputs
 
 
 def _data(batches: Sequence[Batch], name: str) -> Mapping[int, Tensors]:

@@ -11,6 +11,11 @@ from runtime_reference import only, written
 from torch import nn
 
 import piper_dsl as piper
+from piper_dsl.lower import lower
+from piper_dsl.runtime.batch import split_batch
+from piper_dsl.runtime.launch import rank_specs
+from piper_dsl.runtime.settings import Settings
+from piper_dsl.runtime.shapes import batch_bytes, largest_message
 
 TEXT = "ranks 2\nmicrobatches 2\nrank r { F[0:2] B[0:2] OPT }"
 WIDE = 7
@@ -99,3 +104,14 @@ def test_what_does_not_run_without_data_is_left_to_the_first_step(module: type[n
         pipeline.step(x, x)
     assert only(error).code == "P710"
     assert "rank 1: stage 1, forward (F) of microbatch 0" in only(error).message
+
+
+@pytest.mark.parametrize(("middle", "nbytes"), [(nn.Linear(WIDE, 2), SAMPLES * WIDE * 4), (Looks(), None)])
+def test_the_largest_message_is_known_before_any_is_sent(middle: nn.Module, nbytes: int | None) -> None:
+    schedule = written("ranks 3\nmicrobatches 2\nrank r { F[0:2] B[0:2] }")
+    stages = [nn.Linear(WIDTH, WIDE), middle, nn.Linear(2, 9)]
+    specs = rank_specs(stages, schedule, lower(schedule), None, None, Settings())
+    x = torch.zeros(2 * SAMPLES, WIDTH)
+    batches = split_batch(0, x, None, 2, schedule.graph, schedule.placement)
+    assert largest_message(specs, batches) == nbytes
+    assert batch_bytes(batches) == x.nbytes
