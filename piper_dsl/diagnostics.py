@@ -29,6 +29,15 @@ class Source:
     name: str
     text: str = field(repr=False)
 
+    @classmethod
+    def decoded(cls, name: str, data: bytes) -> Source:
+        """The text of a file, without a mark of its byte order. Raises :class:`PipeError` (P001) unless it is UTF-8."""
+        try:
+            return cls(name, data.decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            message = f"{name} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}"
+            raise PipeError(Diagnostic("P001", message)) from error
+
     @cached_property
     def _line_starts(self) -> list[int]:
         starts = [0]

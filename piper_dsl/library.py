@@ -32,26 +32,18 @@ def read_source(name: str) -> Source:
     no such thing or it is not UTF-8 text.
     """
     if name == "-":
-        return _decoded("<stdin>", sys.stdin.buffer.read())
+        return Source.decoded("<stdin>", sys.stdin.buffer.read())
     path = Path(name)
     if name in library_names() and not path.is_file():
         resource = files("piper_dsl.schedules").joinpath(name + SUFFIX)
         return Source(f"{name}{SUFFIX}", resource.read_text(encoding="utf-8"))
     try:
-        return _decoded(name, path.read_bytes())
+        return Source.decoded(name, path.read_bytes())
     except OSError as error:
         looks_like_path = path.suffix or len(path.parts) > 1
         message = f"cannot read {name}: {error.strerror}" if looks_like_path else f"there is no schedule `{name}`"
         known = did_you_mean(name, library_names()) or "`piper-dsl list` shows the library; a path ends in .pipe"
         raise PipeError(Diagnostic("P001", message, None, known)) from error
-
-
-def _decoded(name: str, data: bytes) -> Source:
-    try:
-        return Source(name, data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        message = f"{name} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}"
-        raise PipeError(Diagnostic("P001", message)) from error
 
 
 def load(

@@ -64,7 +64,7 @@ def _facts(scene: Scene, frame: Frame, reference: Scene | None) -> list[str]:
     if not scene.duration:
         lines.append(NOTHING_LASTS)
     elif frame.aggregated:
-        lines.append(f"{len(scene.shown)} operations are too many to show each: {BINS_ARE}")
+        lines.append(f"{len(scene.shown)} operations are too many or too short to show each: {BINS_ARE}")
         lines += _left_out(scene)
     elif scene.view.transfers and (said := too_many_arrows(scene)):
         lines.append(said)

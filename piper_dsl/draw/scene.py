@@ -16,6 +16,9 @@ from .view import View
 
 __all__ = ["Ran", "Scene", "find_scene", "find_scenes"]
 
+_SHORTEST = 1e-250
+"""In whatever unit: of less there are not so many points or columns as a float can count."""
+
 
 @dataclass(frozen=True, eq=False)
 class Scene:
@@ -90,7 +93,8 @@ def find_scene(timeline: Timeline, view: View, heads: tuple[Head, ...] = (), fin
 def find_scenes(all_that_ran: Sequence[Ran], view: View) -> list[Scene]:
     """What a picture of several shows: of one that has ended before the window begins, empty lanes.
 
-    Raises :class:`DrawError` for a window that holds nothing of any, and for ranks that one does not have.
+    Raises :class:`DrawError` for a window that holds nothing of any or is too short to have a scale, and for ranks
+    that one does not have.
     """
     last = max(ran.last for ran in all_that_ran)
     start, end = view.start or 0.0, last if view.end is None else min(view.end, last)
@@ -103,6 +107,8 @@ def find_scenes(all_that_ran: Sequence[Ran], view: View) -> list[Scene]:
 
 
 def _scene(ran: Ran, view: View, start: float, end: float) -> Scene:
+    if 0 < end - start < _SHORTEST:
+        raise DrawError(f"from {start:g} to {end:g} is too short to be drawn", "choose a smaller unit for all times")
     count = ran.timeline.schedule.ranks
     ranks = tuple(range(count)) if view.ranks is None else tuple(dict.fromkeys(view.ranks))
     if not ranks:

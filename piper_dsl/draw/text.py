@@ -81,7 +81,10 @@ def _common_scale(scenes: Sequence[Scene], width: int) -> Scale | None:
     prefix = max(_prefix(scene, _count_lanes(scene) > len(scene.ranks)) for scene in scenes)
     label = 1 + max(len(str(max(0, scene.schedule.microbatches - 1))) for scene in scenes)
     grain = min((grain for scene in scenes if (grain := find_grain(scene))), default=end - start)
-    scale = fit_readable(start, end, grain, label, _columns(width, prefix))
+    columns = _columns(width, prefix)
+    if (end - start) * label > grain * columns * _MOST_LINES:
+        return None  # before windows are made: a rank that starts days after another would have millions
+    scale = fit_readable(start, end, grain, label, columns)
     return scale if len(scale.windows) * (lanes + _AROUND_LANES) <= _MOST_LINES else None
 
 
@@ -148,7 +151,7 @@ def _aggregated(scene: Scene, width: int) -> Iterator[list[Piece]]:
     yield []
     yield from legend_lines(lasting_kinds(scene), width)
     said = (
-        f"{len(scene.shown)} operations are too many to show each",
+        f"{len(scene.shown)} operations are too many or too short to show each",
         f"a column is {number(1 / scale.per_unit)} of time",
         "its height is the busy share",
         "its colour is the main kind",

@@ -73,7 +73,8 @@ def _find_unit(scenes: Sequence[Scene]) -> float:
     """Microseconds a unit of the costs: a second if measured, else a millisecond, or a thousand times more or less."""
     if any(scene.timeline.measured for scene in scenes):
         return _SECOND
-    unit, last = _MILLISECOND, max(scene.end for scene in scenes)
+    last = max(float(scene.timeline.end[scene.shown].max(initial=scene.end)) for scene in scenes)
+    unit = _MILLISECOND
     while 0 < last * unit < _SHORTEST:
         unit *= 1000
     while last * unit > _LONGEST:

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from piper_dsl.cli.main import app
+from piper_dsl.ir.operations import Kind, Operation
 from piper_dsl.library import load
 from piper_dsl.simulate import Costs, simulate, timeline_json
 from piper_dsl.simulate.measured import measured_timeline
@@ -129,8 +130,14 @@ def test_check_draws_the_circle_of_a_deadlock(folder: Path) -> None:
 def test_a_measured_timeline_under_one_axis_with_its_prediction(folder: Path) -> None:
     schedule = load("1f1b", p=2, m=4)
     predicted = simulate(schedule, Costs(F=0.01, B=0.02))
-    late = (schedule.rank == 0) & (schedule.microbatch == 3)
-    times = (predicted.start, predicted.end + 0.01 * late)
+    operations = schedule.row(0)
+    slow, stepped = (
+        [operations.index(Operation(*key)) for key in keys]
+        for keys in ([(Kind.F, 0, 1), (Kind.B, 0, 3)], [(Kind.OPT, 0)])
+    )
+    times = predicted.start.copy(), predicted.end.copy()
+    times[0][stepped] += 0.01
+    times[1][slow + stepped] += 0.01
     measured = measured_timeline(schedule, *times, predicted.costs)
     (folder / "measured.json").write_text(timeline_json(measured), encoding="utf-8")
     said = _invoke("1f1b", "-p", "p=2", "-p", "m=4", "measured.json", "-o", "-", "-o", "both.svg").stdout

@@ -113,7 +113,7 @@ def test_ticks_stand_at_their_time(make_timeline, read_nodes):
 def test_bars_fill_what_the_ranks_are_busy(make_timeline, read_nodes):
     timeline = make_timeline("zb_h1", p=8, m=1000)
     nodes = read_nodes(dot_source(timeline))
-    assert "24008 operations are too many to show each" in nodes["fact 1"].attributes["label"]
+    assert "24008 operations are too many or too short to show each" in nodes["fact 1"].attributes["label"]
     assert not any("#" in name for name in nodes)
     for rank in timeline.ranks:
         lane = nodes[f"lane {rank.rank}"]
@@ -124,8 +124,8 @@ def test_bars_fill_what_the_ranks_are_busy(make_timeline, read_nodes):
 
 
 def test_a_picture_that_gets_too_wide_shows_bars(make_timeline):
-    assert "too many to show" not in dot_source(make_timeline("1f1b", p=2, m=300))
-    assert "too many to show" in dot_source(make_timeline("1f1b", p=2, m=3000))
+    assert "too many or too short to show" not in dot_source(make_timeline("1f1b", p=2, m=300))
+    assert "too many or too short to show" in dot_source(make_timeline("1f1b", p=2, m=3000))
 
 
 def test_busy_shares_add_up_to_the_time_of_each_kind(make_timeline):

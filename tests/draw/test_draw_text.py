@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -133,7 +134,7 @@ def test_colours_tell_kinds_and_chunks_apart(make_timeline):
 def test_a_big_schedule_is_aggregated(make_timeline):
     timeline = make_timeline("interleaved_1f1b", p=64, m=512, v=4)
     plain = timeline_text(timeline, 100).plain
-    assert f"{len(timeline.schedule)} operations are too many to show each" in plain
+    assert f"{len(timeline.schedule)} operations are too many or too short to show each" in plain
     rows = lanes(plain)
     assert len(rows) == 64
     assert {len(row) for row in rows.values()} == {90}
@@ -141,3 +142,15 @@ def test_a_big_schedule_is_aggregated(make_timeline):
     assert rows[0][40] == "█"
     assert rows[63][0] == "▁"
     assert rows[63][-1] == "·"
+
+
+@pytest.mark.parametrize("late", [1e3, 1e9, 1e18, 1e100])
+def test_ranks_that_start_far_apart_take_no_more_lines(make_timeline, late):
+    """As where they ran on machines with clocks of their own."""
+    timeline = make_timeline("1f1b", Costs(F=0.01, B=0.02), p=2, m=4)
+    moved = timeline.start + late * (timeline.schedule.rank == 1)
+    apart = replace(timeline, start=moved, end=moved + (timeline.end - timeline.start))
+    plain = timeline_text(apart, 100).plain
+    assert len(plain.splitlines()) < 120
+    assert f"{len(timeline.schedule)} operations are too many or too short to show each" in plain
+    assert "┬" in plain

@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 
 import pytest
+from drawn import scenes
 
 from piper_dsl.draw import DrawError, View, draw, find_scene
 from piper_dsl.draw.trace import trace_json
@@ -153,3 +154,8 @@ def test_a_measured_second_is_a_second(make_timeline):
     measured = measured_timeline(predicted.schedule, predicted.start, predicted.end, predicted.costs)
     for timelines in ([measured], [predicted, measured]):
         assert {event["dur"] for event in read(*timelines)["X"]} == {0.0, 10_000.0, 20_000.0}
+
+
+def test_a_short_window_of_long_operations_has_finite_times(make_timeline):
+    timeline = make_timeline("1f1b", Costs(F=1e100), p=2, m=2)
+    assert "Infinity" not in trace_json(scenes(timeline, end=1e-240))

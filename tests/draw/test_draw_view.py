@@ -161,6 +161,7 @@ def test_a_window_of_a_big_schedule_shows_single_operations(make_timeline, read_
         ({"ranks": (0, 4)}, "there is no rank 4 to draw"),
         ({"ranks": (-1,)}, "there is no rank -1 to draw"),
         ({"ranks": ()}, "there are no ranks to draw"),
+        ({"end": 1e-300}, "from 0 to 1e-300 is too short to be drawn"),
     ],
 )
 def test_windows_that_hold_nothing(make_timeline, view, message):
