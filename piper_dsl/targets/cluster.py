@@ -67,6 +67,8 @@ def _knock(address: str) -> None:
     host, _, port = address.rpartition(":")
     if "://" in address:
         raise ValueError("pipelines run in the cluster itself, not through a Ray client")
+    if not (host and port.isdecimal()):
+        raise ValueError("write HOST:PORT, as in 10.0.0.1:6379, or auto")
     with socket.create_connection((host, int(port)), _PATIENCE) as connection:
         if os.environ.get("RAY_USE_TLS", "0") != "0":
             return

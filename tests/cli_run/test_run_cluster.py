@@ -30,26 +30,37 @@ def test_two_nodes_train_as_one_process_with_ranks_where_they_are_asked_for() ->
     assert done.stdout == SAID, done.stderr
 
 
+RUN = [sys.executable, "-m", "piper_dsl", "run", "1f1b", "-p", "p=2"]
+
+
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9: "),
-        ("nowhere", "no Ray cluster answers at nowhere: "),
-        ("host:port", "no Ray cluster answers at host:port: "),
+        # A name that no resolver may know (RFC 2606), though some answer for every name.
+        ("head.invalid:6379", "no Ray cluster answers at head.invalid:6379: "),
+        ("head", "no Ray cluster answers at head: write HOST:PORT, as in 10.0.0.1:6379, or auto"),
+        (":6379", "no Ray cluster answers at :6379: write HOST:PORT"),
+        ("host:port", "no Ray cluster answers at host:port: write HOST:PORT"),
         ("ray://127.0.0.1:10001", "not through a Ray client"),
     ],
 )
 def test_a_cluster_that_does_not_answer_is_told_of_at_once(address: str, said: str) -> None:
-    command = [sys.executable, "-m", "piper_dsl", "run", "1f1b", "-p", "p=2", "--address", address]
-    _assert_no_cluster(command, said)
+    _assert_no_cluster([*RUN, "--address", address], said)
+
+
+def test_a_port_where_nothing_listens_is_no_cluster() -> None:
+    # Bound and not listening: nobody else can open it meanwhile.
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        _assert_no_cluster([*RUN, "--address", address], f"no Ray cluster answers at {address}: ")
 
 
 def test_something_else_that_answers_is_no_cluster_whoever_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_as_ssh, args=(server,), daemon=True).start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        command = [sys.executable, "-m", "piper_dsl", "run", "1f1b", "-p", "p=2"]
-        _assert_no_cluster(command, f"no Ray cluster answers at {address}: what listens there", RAY_ADDRESS=address)
+        _assert_no_cluster(RUN, f"no Ray cluster answers at {address}: what listens there", RAY_ADDRESS=address)
 
 
 def _as_ssh(server: socket.socket) -> None:
