@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +39,7 @@ __all__ = [
     "loaded",
     "print_findings",
     "print_json",
+    "require_writable",
     "say_wrote",
     "values_of",
     "write_text",
@@ -150,8 +153,16 @@ def say_wrote(path: Path | str, *, errors: bool = False) -> None:
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    """One JSON document on standard output; null for the numbers that JSON does not have."""
+    sys.stdout.write(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(entry) for name, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def print_findings(findings: Iterable[Diagnostic]) -> None:
@@ -173,7 +184,25 @@ def write_text(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise PipeError(Diagnostic("P002", f"cannot write {path}: {error.strerror}")) from error
+        raise _unwritable(path, error) from error
+
+
+def require_writable(path: Path, *, folder: bool = False) -> None:
+    """Raises PipeError (P002) where a file, or files of a folder, could not be written; writes nothing."""
+    try:
+        there = next(place for place in (path, *path.parents) if place.exists())
+        if path.is_dir() and not folder:
+            raise IsADirectoryError(None, "Is a directory")
+        if (folder or there != path) and not there.is_dir():
+            raise NotADirectoryError(None, f"{there} is not a directory")
+        if not os.access(there, os.W_OK):
+            raise PermissionError(None, "Permission denied")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> PipeError:
+    return PipeError(Diagnostic("P002", f"cannot write {path}: {error.strerror}"))
 
 
 @contextmanager

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from math import inf, isnan
 from typing import Annotated
 
 import typer
 
+from ..runtime.profile import PROFILE_SUFFIXES
 from ..simulate import TIMELINE_SUFFIX
 
 __all__ = ["Batches", "Checkpointing", "Measuring", "Model", "Placing", "Updating"]
+
+
+_EVERY = 100
+"""Steps from checkpoint to checkpoint, where nobody says how many."""
 
 
 class RunTarget(str, Enum):
@@ -94,7 +101,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Placing:
-    """What runs the schedule, and where."""
+    """What runs the schedule, and where. A usage error for options that the target would not use."""
 
     target: Annotated[RunTarget, typer.Option("--target", help="What runs the schedule.")] = RunTarget.RAY_DAG
     address: Annotated[
@@ -125,6 +132,27 @@ class Placing:
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.1, help="Seconds a step may take (default: from past steps).")
     ] = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.num_cpus < inf:
+            raise _wrong("--num-cpus", f"{self.num_cpus:g} is no number of CPUs; write one such as 1 or 0.5")
+        if self.timeout is not None and not self.timeout < inf:
+            raise _wrong("--timeout", f"{self.timeout:g} is no number of seconds; leave it out for no limit of yours")
+        if self.address is not None and not self.address.strip():
+            raise _wrong("--address", "it is empty; write HOST:PORT, as in 10.0.0.1:6379, or auto")
+        for option, given, targets in self._for_targets():
+            if given and self.target not in (RunTarget.AUTO, *targets):
+                names = " and ".join(target.value for target in targets)
+                raise _wrong(option, f"it is for {names}; target {self.target.value} has no use for it")
+
+    def _for_targets(self) -> Iterator[tuple[str, bool, tuple[RunTarget, ...]]]:
+        """Options, whether they are given, and the targets that they are for."""
+        on_ray = (RunTarget.RAY_DAG, RunTarget.RAY_PROGRAM)
+        yield "--transport", self.transport is not RunTransport.AUTO, (RunTarget.RAY_DAG,)
+        yield "--address", self.address is not None, on_ray
+        yield "--num-cpus", self.num_cpus != 1.0, on_ray
+        yield "--num-gpus", self.num_gpus is not None, on_ray
+        yield "--strategy", self.strategy is not Strategy.PACK, on_ray
 
 
 @dataclass(frozen=True)
@@ -159,39 +187,65 @@ class Updating:
     autocast: Annotated[
         AutocastType | None, typer.Option("--autocast", help="Run forwards and losses under torch.autocast.")
     ] = None
-    seed: Annotated[int, typer.Option("--seed", help="Seed of weights, data, and random numbers of stages.")] = 0
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", min=-(2**63), max=2**63 - 1, help="Seed of weights, data, and random numbers of stages."
+        ),
+    ] = 0
+
+    def __post_init__(self) -> None:
+        if isnan(self.learning_rate):
+            raise _wrong("--lr", "nan is no learning rate; write a number such as 0.003")
+        if self.max_norm is not None and not self.max_norm > 0:
+            raise _wrong("--max-norm", f"gradients cannot be clipped to {self.max_norm:g}; write a positive number")
 
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """What is kept for later. A usage error where there is nothing to resume from."""
+    """What is kept for later. A usage error where there would be nothing to go on from."""
 
     checkpoints: Annotated[
         str | None,
         typer.Option("--checkpoints", metavar="FOLDER", help="Where checkpoints are written and taken up."),
     ] = None
     checkpoint_every: Annotated[
-        int, typer.Option("--checkpoint-every", min=1, metavar="STEPS", help="How often one is written.")
-    ] = 100
+        int | None, typer.Option("--checkpoint-every", min=1, metavar="STEPS", help=f"How often (default: {_EVERY}).")
+    ] = None
     max_restarts: Annotated[
         int, typer.Option("--max-restarts", min=0, metavar="N", help="Go on from a checkpoint where a rank died.")
     ] = 0
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")] = False
 
     def __post_init__(self) -> None:
-        if self.resume and self.checkpoints is None:
-            raise typer.BadParameter("--resume takes up a checkpoint of the folder that --checkpoints names")
+        if self.checkpoints is not None and not self.checkpoints.strip():
+            raise _wrong("--checkpoints", "it is empty; name a folder, as in --checkpoints runs/a")
+        given = {
+            "--checkpoint-every": self.checkpoint_every is not None,
+            "--max-restarts": self.max_restarts > 0,
+            "--resume": self.resume,
+        }
+        for option in (option for option in given if given[option] and self.checkpoints is None):
+            raise _wrong(option, "it needs a folder of checkpoints; add --checkpoints FOLDER")
+
+    @property
+    def every(self) -> int:
+        """Steps from checkpoint to checkpoint."""
+        return self.checkpoint_every or _EVERY
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """What is compared and written down. A usage error for a timeline whose name would not tell what it is."""
+    """What is compared and written down. A usage error for files whose names would not tell what they are."""
 
     compare: Annotated[
         bool, typer.Option("--compare", help="Train the same model in one process too and report the difference.")
     ] = False
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="FILE", help="Write measured costs, for simulate --costs.")
+        str | None,
+        typer.Option(
+            "--profile", metavar="FILE", help="Write measured costs, as .toml or .json, for simulate --costs."
+        ),
     ] = None
     timeline: Annotated[
         str | None,
@@ -201,5 +255,15 @@ class Measuring:
     ] = None
 
     def __post_init__(self) -> None:
-        if self.timeline is not None and not self.timeline.endswith(TIMELINE_SUFFIX):
-            raise typer.BadParameter(f"{self.timeline!r}: the name of a timeline ends in {TIMELINE_SUFFIX}")
+        for option, path, suffixes in (
+            ("--profile", self.profile, PROFILE_SUFFIXES),
+            ("--timeline", self.timeline, (TIMELINE_SUFFIX,)),
+        ):
+            if path is not None and not path.endswith(suffixes):
+                raise _wrong(option, f"{path!r} does not end in {' or '.join(suffixes)}, which says what the file is")
+        if self.profile is not None and self.profile == self.timeline:
+            raise _wrong("--timeline", f"{self.timeline!r} is the file of --profile too; name another")
+
+
+def _wrong(option: str, message: str) -> typer.BadParameter:
+    return typer.BadParameter(message, param_hint=f"'{option}'")

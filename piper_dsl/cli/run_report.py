@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
+from ..diagnostics import Diagnostic, PipeError
 from ..runtime.measure import StepReport, measured_costs
 from ..runtime.profile import profile_text
 from ..simulate import Timeline, simulate, timeline_json
@@ -17,6 +20,7 @@ from .common import Format, console, print_json, write_text
 __all__ = ["Result", "report"]
 
 _BARS = "▁▂▃▄▅▆▇█"
+_NO_BAR = "×"
 _WARM_UP = 1
 """Steps left out of measurements: they import, allocate and warm up."""
 
@@ -37,16 +41,36 @@ class Result:
 
 
 def report(result: Result, format: Format, profile: str | None, timeline: str | None) -> None:
-    """Writes the files of measured costs and times that were asked for, and says how the run went."""
-    if profile is not None:
-        comment = f"{result.schedule} on {result.target}: seconds, medians over {len(_measured(result))} steps"
-        write_text(Path(profile), profile_text(measured_costs(_measured(result)), comment))
-    if timeline is not None:
-        write_text(Path(timeline), timeline_json(_typical(_measured(result))))
+    """Says how the run went, then writes the files of measured costs and times that were asked for.
+
+    Raises PipeError (P002) for files that could not be written, when all else is said and written.
+    """
     if format is Format.JSON:
         print_json(_document(result))
     else:
-        _print(result, profile, timeline)
+        _print(result)
+    findings: list[Diagnostic] = []
+    for path, text, line in _files(result, profile, timeline):
+        try:
+            write_text(Path(path), text)
+        except PipeError as error:
+            findings += error.diagnostics
+            continue
+        if format is Format.TEXT:
+            console().print(line.format(escape(path)))
+    if findings:
+        raise PipeError(*findings)
+
+
+def _files(result: Result, profile: str | None, timeline: str | None) -> Iterator[tuple[str, str, str]]:
+    """Where what is written, and what is said of it."""
+    if profile is not None:
+        comment = f"{result.schedule} on {result.target}: seconds, medians over {len(_measured(result))} steps"
+        text = profile_text(measured_costs(_measured(result)), profile, comment)
+        yield profile, text, "costs  wrote {}, for piper-dsl simulate --costs"
+    if timeline is not None:
+        text = timeline_json(_typical(_measured(result)))
+        yield timeline, text, "times  wrote {}, for piper-dsl visualize and compare"
 
 
 @dataclass(frozen=True)
@@ -80,8 +104,11 @@ def _times(reports: list[StepReport]) -> _Times | None:
 
 
 def _difference(result: Result) -> float:
+    """Of losses to those of one process; infinite where only one of two is finite, 0 where neither is."""
     # The losses of steps before a checkpoint that was taken up are not known.
-    return max(abs(ours - whole) for ours, whole in zip(result.losses[::-1], result.whole[::-1], strict=False))
+    pairs = zip(result.losses[::-1], result.whole[::-1], strict=False)
+    found = [abs(ours - whole) for ours, whole in pairs if isfinite(ours) or isfinite(whole)]
+    return max((inf if isnan(difference) else difference for difference in found), default=0.0)
 
 
 def _document(result: Result) -> dict[str, Any]:
@@ -96,7 +123,7 @@ def _document(result: Result) -> dict[str, Any]:
     }
 
 
-def _print(result: Result, profile: str | None, timeline: str | None) -> None:
+def _print(result: Result) -> None:
     terminal = console()
     losses = result.losses
     terminal.print(f"[bold]{escape(result.reports[0].schedule.name)}[/] on {result.target}, {len(losses)} steps")
@@ -105,10 +132,8 @@ def _print(result: Result, profile: str | None, timeline: str | None) -> None:
         terminal.print(
             f"       {result.done + start + 1:>4}  " + "  ".join(f"{loss:.4f}" for loss in losses[start : start + 10])
         )
-    if profile is not None:
-        terminal.print(f"costs  wrote {escape(profile)}, for piper-dsl simulate --costs")
-    if timeline is not None:
-        terminal.print(f"times  wrote {escape(timeline)}, for piper-dsl visualize and compare")
+    if said := _diverged(losses, result.done):
+        terminal.print(f"       {said}")
     if times := _times(result.reports):
         terminal.print(
             f"time   {times.makespan * 1e3:.1f} ms from the first operation to the last, "
@@ -122,7 +147,18 @@ def _print(result: Result, profile: str | None, timeline: str | None) -> None:
 
 
 def _curve(losses: list[float]) -> str:
-    """A line of bars, one a step, from the smallest loss to the largest."""
-    low, high = min(losses), max(losses)
+    """A line of bars, one a step, from the smallest loss to the largest; a cross where the loss is not finite."""
+    finite = [loss for loss in losses if isfinite(loss)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((loss - low) * scale)] for loss in losses)
+    return "".join(_BARS[round((loss - low) * scale)] if isfinite(loss) else _NO_BAR for loss in losses)
+
+
+def _diverged(losses: list[float], done: int) -> str | None:
+    """In which steps the loss is not finite, counted from 1 and from the first step of all."""
+    steps = [done + number for number, loss in enumerate(losses, 1) if not isfinite(loss)]
+    if not steps:
+        return None
+    if len(steps) == done + len(losses) - steps[0] + 1:
+        return f"the loss is not finite from step {steps[0]} on: the training has diverged"
+    return f"the loss is not finite in {len(steps)} of {len(losses)} steps, first in step {steps[0]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,11 +16,12 @@ from torch import nn
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.schedule import Schedule
 from ..models.split import SPLITS, split_model
+from ..runtime.batch import require_fit
 from ..runtime.measure import StepReport
 from ..runtime.pipeline import Pipeline
 from ..runtime.sigterm import Sigterm
 from ..runtime.whole import WholeModel
-from .common import Format
+from .common import Format, require_writable
 from .named import made, named, users_fault
 from .recipe import make_optimizer, make_settings
 from .run_options import Batches, Checkpointing, Measuring, Model, Placing, Updating
@@ -44,19 +46,31 @@ class Job:
 
 def train(job: Job) -> None:
     """Trains and reports. Raises PipeError where something the user named does not work."""
+    _require_places(job.measuring, job.checkpointing)
     torch.manual_seed(job.updating.seed)
     model = made(job.model.model, "--model", job.schedule.stages)
     _refuse_wrong_model(job.model, model)
     loss_fn = named(job.model.loss, "--loss")
     batches = _first(job.batches)
+    microbatches = job.schedule.microbatches * job.placing.replicas
+    inputs, targets = batches[0]
+    require_fit(inputs, targets, microbatches, job.schedule.graph, job.placing.replicas)
     if job.model.split is not None:
-        microbatches = job.schedule.microbatches * job.placing.replicas
-        model = _cut(model, job.model.split, job.schedule.stages, microbatches, batches[0][0])
+        model = _cut(model, job.model.split, job.schedule.stages, microbatches, inputs)
     with Sigterm().listening(), _progress() as progress:
         with _cluster(job.placing.address):
             result = _pipeline(job, model, loss_fn, batches, progress)
         result = replace(result, whole=_whole(job, model, loss_fn, batches, progress))
     report(result, job.format, job.measuring.profile, job.measuring.timeline)
+
+
+def _require_places(measuring: Measuring, checkpointing: Checkpointing) -> None:
+    """Raises PipeError (P002) where what is to be kept of the training would find no place at its end."""
+    for path in (measuring.profile, measuring.timeline):
+        if path is not None:
+            require_writable(Path(path))
+    if checkpointing.checkpoints is not None:
+        require_writable(Path(checkpointing.checkpoints), folder=True)
 
 
 # --- making what is named ----------------------------------------------------------------------
@@ -132,7 +146,7 @@ def _pipeline(
         **vars(make_settings(job.updating, job.batches.steps)),
         replicas=placing.replicas,
         checkpoints=kept.checkpoints,
-        checkpoint_every=kept.checkpoint_every,
+        checkpoint_every=kept.every,
         max_restarts=kept.max_restarts,
         target=placing.target.value,
         transport=placing.transport.value,

@@ -12,7 +12,7 @@ from ..ir.graph import StageGraph
 from ..ir.placement import Placement
 from .spec import Batch
 
-__all__ = ["Data", "parts", "signature", "split_batch"]
+__all__ = ["Data", "parts", "require_fit", "signature", "split_batch"]
 
 Tensors = tuple[torch.Tensor, ...]
 Data = torch.Tensor | Sequence[torch.Tensor]
@@ -37,11 +37,7 @@ def split_batch(
     Raises :class:`PipeError` (P703) for anything but tensors of one length, where that cannot be cut into
     ``microbatches`` equal parts, and where a stage gets nothing or should get nothing.
     """
-    first = [stage for stage in range(graph.stages) if not graph.predecessors[stage]]
-    last = [stage for stage in range(graph.stages) if not graph.successors[stage]]
-    given = {"inputs": _by_stage("inputs", inputs, first)}
-    given["targets"] = {} if targets is None else _by_stage("targets", targets, last)
-    _check_lengths(given, microbatches, replicas)
+    given = require_fit(inputs, targets, microbatches, graph, replicas)
     batches = []
     for rank in range(placement.ranks):
         own = {
@@ -55,6 +51,22 @@ def split_batch(
         }
         batches.append(Batch(step, own["inputs"], own["targets"], training, updates))
     return batches
+
+
+def require_fit(
+    inputs: Data | Mapping[int, Data],
+    targets: Data | Mapping[int, Data] | None,
+    microbatches: int,
+    graph: StageGraph,
+    replicas: int = 1,
+) -> dict[str, dict[int, Tensors]]:
+    """The ``inputs`` and ``targets`` of a batch by stage. Raises what :func:`split_batch` raises."""
+    first = [stage for stage in range(graph.stages) if not graph.predecessors[stage]]
+    last = [stage for stage in range(graph.stages) if not graph.successors[stage]]
+    given = {"inputs": _by_stage("inputs", inputs, first)}
+    given["targets"] = {} if targets is None else _by_stage("targets", targets, last)
+    _check_lengths(given, microbatches, replicas)
+    return given
 
 
 def signature(batches: Sequence[Batch]) -> Hashable:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from operator import index
+from typing import SupportsIndex
 
 import numpy as np
 from torch import nn
@@ -86,11 +88,19 @@ def unknown(
     if settings.max_norm is not None and not settings.max_norm > 0:
         message = f"gradients cannot be clipped to a norm of {settings.max_norm:g}"
         yield Diagnostic("P702", message, None, "give a positive number, or None")
+    if not _is_seed(settings.seed):
+        message = f"a seed of {settings.seed} is no whole number of 64 bits"
+        yield Diagnostic("P702", message, None, "give a whole number from -2**63 to 2**63 - 1")
     for what, name, known in (("target", target, TARGETS), ("transport", transport, TRANSPORTS)):
         if name not in known:
             yield Diagnostic("P702", f"there is no {what} `{name}`", None, f"one of {', '.join(known)}")
     if timeout is not None and not timeout > 0:
         yield Diagnostic("P702", f"a timeout of {timeout:g} s would end every step", None, "give seconds, or None")
+
+
+def _is_seed(seed: object) -> bool:
+    """Whether generators can be seeded with it."""
+    return isinstance(seed, SupportsIndex) and -(2**63) <= index(seed) < 2**63
 
 
 def unsaved(checkpoints: object, every: int, max_restarts: int) -> Iterator[Diagnostic]:

@@ -140,18 +140,84 @@ def test_a_schedule_that_does_not_check_trains_nothing(invoke: Invoke, folder: P
     assert "bad.pipe:3:12" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "options",
-    [("--steps", "0"), ("--batch", "0"), ("--lr", "-1"), ("--timeout", "0"), ("--target", "moon"), ("-p", "p")],
-)
-def test_an_option_out_of_range_is_a_usage_error(options: tuple[str, str], invoke: Invoke) -> None:
+LOCAL = ("--target", "local")
+USAGE: dict[str, tuple[tuple[str, ...], str]] = {
+    # The first option is the one at fault; beside it, the fix.
+    "no steps": (("--steps", "0"), "x>=1"),
+    "no samples": (("--batch", "0"), "x>=1"),
+    "a negative rate": (("--lr", "-1"), "x>=0.0"),
+    "no number for a rate": (("--lr", "nan"), "a number such as 0.003"),
+    "no time": (("--timeout", "0"), "x>=0.1"),
+    "no number of seconds": (("--timeout", "nan"), "leave it out"),
+    "endless": (("--timeout", "inf"), "leave it out"),
+    "no such target": (("--target", "moon"), "ray-program"),
+    "a parameter without a value": (("-p", "p"), "-p name=value"),
+    "a seed too large": (("--seed", "99999999999999999999999"), "x<=9223372036854775807"),
+    "a seed too small": (("--seed", str(-(2**63) - 1)), "-9223372036854775808<=x"),
+    "a norm of nothing": (("--max-norm", "0"), "write a positive number"),
+    "a negative norm": (("--max-norm", "-1"), "write a positive number"),
+    "no number for a norm": (("--max-norm", "nan"), "write a positive number"),
+    "no number of CPUs": (("--num-cpus", "nan"), "such as 1 or 0.5"),
+    "all CPUs there are": (("--num-cpus", "inf"), "such as 1 or 0.5"),
+    "an empty address": (("--address", " "), "HOST:PORT"),
+    "an address for local": (("--address", "10.0.0.1:6379", *LOCAL), "ray-dag and ray-program"),
+    "CPUs for local": (("--num-cpus", "2", *LOCAL), "ray-dag and ray-program"),
+    "GPUs for local": (("--num-gpus", "0", *LOCAL), "ray-dag and ray-program"),
+    "a strategy for local": (("--strategy", "spread", *LOCAL), "ray-dag and ray-program"),
+    "a transport for local": (("--transport", "gloo", *LOCAL), "it is for ray-dag; target local"),
+    "a transport for ray-program": (("--transport", "gloo", "--target", "ray-program"), "it is for ray-dag"),
+    "checkpoints nowhere": (("--checkpoints", ""), "--checkpoints runs/a"),
+    "how often, without checkpoints": (("--checkpoint-every", "3"), "add --checkpoints FOLDER"),
+    "restarts without checkpoints": (("--max-restarts", "1"), "add --checkpoints FOLDER"),
+    "resuming from nowhere": (("--resume",), "add --checkpoints FOLDER"),
+    "a timeline that visualize would not know": (("--timeline", "measured.svg"), "does not end in .json"),
+    "a profile of no format": (("--profile", "costs"), "does not end in .toml or .json"),
+    "one file for two": (("--timeline", "a.json", "--profile", "a.json"), "name another"),
+}
+
+
+@pytest.mark.parametrize(("options", "fix"), USAGE.values(), ids=USAGE)
+def test_wrong_usage_names_the_option_and_the_fix(options: tuple[str, ...], fix: str, invoke: Invoke) -> None:
     result = invoke("run", "1f1b", *options)
-    assert result.exit_code == 2
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "Traceback" not in result.stderr
-    assert options[0] in result.stderr or options[1] in result.stderr
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert [word for word in (options[0], fix) if word not in said] == []
 
 
-def test_a_timeline_that_visualize_would_not_know(invoke: Invoke) -> None:
-    result = invoke("run", "1f1b", "--timeline", "measured.svg")
-    assert result.exit_code == 2
-    assert "the name of a timeline ends in .json" in result.stderr
+def test_a_target_that_may_turn_out_to_be_local_takes_the_options_of_all(invoke: Invoke, folder: Path) -> None:
+    (folder / "mine.py").write_text(GOOD + "def stages(n): raise LookupError('options are fine')\n")
+    options = ("--target", "auto", "--num-gpus", "0", "--strategy", "spread", "--transport", "shared-memory")
+    _assert_refused(invoke("run", "1f1b", *options, "--model", "mine:stages"), ["options are fine"])
+
+
+def test_too_many_replicas_are_refused_before_anything_is_made_of_them(invoke: Invoke) -> None:
+    result = invoke("run", "1f1b", "-p", "p=2", "-p", "m=4", *LOCAL, "--replicas", "100000")
+    _assert_refused(result, ["a batch of 16 inputs cannot be cut into 400000 equal microbatches"])
+    result = invoke("run", "1f1b", "-p", "p=2", "-p", "m=4", *LOCAL, "--replicas", "5", "--max-ops", "50")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error[P208]: 5 replicas have 90 operations, more than the limit of 50\n")
+    assert "take fewer --replicas, or raise the limit with `--max-ops`" in result.stderr
+
+
+PLACES = {
+    "a folder": ("--profile", "taken.toml", "cannot write taken.toml: Is a directory"),
+    "a folder for a timeline": ("--timeline", "taken.json", "cannot write taken.json: Is a directory"),
+    "within a file": ("--timeline", "mine.py/a/b.json", "cannot write mine.py/a/b.json: mine.py is not a directory"),
+    "a name too long": ("--timeline", f"{'x' * 300}.json", "File name too long"),
+    "checkpoints in a file": ("--checkpoints", "mine.py", "cannot write mine.py: mine.py is not a directory"),
+}
+
+
+@pytest.mark.parametrize(("option", "path", "said"), PLACES.values(), ids=PLACES)
+def test_what_could_not_be_written_is_told_of_before_training(
+    option: str, path: str, said: str, invoke: Invoke, folder: Path
+) -> None:
+    (folder / "mine.py").write_text(GOOD + "def stages(n): raise LookupError('it trains')\n")
+    (folder / "taken.toml").mkdir()
+    (folder / "taken.json").mkdir()
+    result = invoke("run", "1f1b", *LOCAL, "--model", "mine:stages", option, path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error[P002]: cannot write ")
+    assert said in result.stderr
+    assert "it trains" not in result.stderr

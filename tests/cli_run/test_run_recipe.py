@@ -170,9 +170,6 @@ MISTAKES = {
     "no such function": (("--optimizer", "mine:nothing"), 1, "--optimizer mine:nothing"),
     "an optimizer that cannot be made": (("--optimizer", "mine:broken"), 1, "no such rate"),
     "no such scheduler": (("--scheduler", "steps"), 1, "one of cosine, linear"),
-    "a norm of nothing": (("--max-norm", "0"), 1, "cannot be clipped to a norm of 0"),
-    "resuming from nowhere": (("--resume",), 2, "--checkpoints"),
-    "restarts without checkpoints": (("--max-restarts", "1"), 1, "restarts go on from a checkpoint"),
     "half precision": (("--autocast", "float16"), 2, "bfloat16"),
 }
 

@@ -51,7 +51,7 @@ def test_costs_of_a_step_predict_it_and_a_profile_says_the_same(tmp_path: object
     # Generous, for machines that others use; benchmarks say how close it comes.
     assert 0.6 < reports[-1].makespan / predicted < 1.6
     path = tmp_path / "costs.toml"
-    path.write_text(profile_text(costs, "measured"))
+    path.write_text(profile_text(costs, path.name, "measured"))
     assert read_profile(str(path)) == costs
 
 

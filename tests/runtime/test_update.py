@@ -164,6 +164,8 @@ def test_a_microbatch_meets_the_same_random_numbers_under_every_schedule_and_tar
     [
         ({"accumulate": 0}, "cannot accumulate over 0 steps"),
         ({"max_norm": 0.0}, "cannot be clipped to a norm of 0"),
+        ({"seed": 2**63}, "a seed of 9223372036854775808 is no whole number of 64 bits"),
+        ({"seed": 0.5}, "a seed of 0.5 is no whole number of 64 bits"),
         ({"reduction": "median"}, "no reduction `median`"),
         ({"optimizer": None, "max_norm": 1.0}, "there is none"),
     ],
