@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import pickle
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,9 @@ from ..diagnostics import Diagnostic, PipeError
 from ..lower.program import Program
 from .replica import Replica, State
 
-__all__ = ["CheckpointFolder", "describe", "read_rank", "read_replicas", "write_rank"]
+__all__ = ["CheckpointFolder", "Found", "describe", "read_rank", "read_replicas", "write_rank"]
+
+_log = logging.getLogger("piper_dsl")
 
 KEPT = 2
 """Checkpoints that stay: the newest, and the one before, should the newest be damaged."""
@@ -86,17 +91,44 @@ def read_rank(folder: str, rank: int) -> dict[int, Any]:
 
 
 def read_replicas(folder: str, replica: Replica) -> State:
-    """The state of a rank, from a checkpoint of however many replicas. Raises what :func:`read_rank` raises."""
-    written = len(json.loads((Path(folder) / _LIST).read_text(encoding="utf-8"))["files"])
+    """The state of a rank, from a checkpoint of however many replicas.
+
+    Raises what :func:`read_rank` raises, also where the checkpoint is no longer what was found to be whole.
+    """
+    try:
+        written = len(_listed(Path(folder))["files"])
+    except _Damaged as damage:
+        raise PipeError(Diagnostic("P716", f"{folder}: {damage}")) from damage
     return replica.taken([read_rank(folder, rank) for rank in range(replica.place, written, replica.ranks)])
 
 
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint that is whole, after ``step`` steps; ``damaged`` says what is wrong with newer ones."""
+
+    step: int
+    path: Path
+    damaged: tuple[str, ...] = ()
+
+
+class _Damaged(Exception):
+    """What of a checkpoint is not as it was written."""
+
+
 class CheckpointFolder:
-    """The checkpoints of one training in a folder: ``step-12`` is the state after 12 steps."""
+    """The checkpoints of one training in a folder: ``step-12`` is the state after 12 steps.
+
+    The folder is made where there is none. Raises PipeError (P716) where nothing can be written there.
+    """
 
     def __init__(self, folder: str | Path, identity: dict[str, Any]) -> None:
         self.path = Path(folder).absolute()
         self._identity = identity
+        with _writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            # Whether that is allowed, only trying tells: there are more reasons than permissions.
+            with tempfile.TemporaryFile(dir=self.path) as file:
+                file.write(b"?")
 
     def begin(self, step: int) -> Path:
         """A fresh folder for the files of the ranks, not yet a checkpoint; what others left half is deleted."""
@@ -123,20 +155,25 @@ class CheckpointFolder:
             part.rename(path)
         older = [old for number, old in self._found() if number < step]
         for old in older[KEPT - 1 :]:
-            shutil.rmtree(old)
+            shutil.rmtree(old, ignore_errors=True)
+            if old.exists():
+                _log.warning("an old checkpoint cannot be deleted: %s", old)
         return path
 
-    def newest(self) -> tuple[int, Path, list[str]] | None:
-        """The newest checkpoint that is whole, its step, and what is wrong with newer ones; None if there is none.
+    def newest(self) -> Found | None:
+        """The newest checkpoint that is whole; None if there is none.
 
-        Raises PipeError (P716) where it is of another schedule or model, or where every one is damaged.
+        Raises PipeError (P716) where it is of another schedule or model, where every one is damaged, and where the
+        folder cannot be read.
         """
         damaged: list[str] = []
         for step, path in self._found():
-            fault = self._fault(path)
-            if fault is None:
-                return step, path, damaged
-            damaged.append(f"{path}: {fault}")
+            try:
+                self._check(path)
+            except _Damaged as damage:
+                damaged.append(f"{path}: {damage}")
+            else:
+                return Found(step, path, tuple(damaged))
         if damaged:
             message = f"no checkpoint in {self.path} is whole"
             raise PipeError(Diagnostic("P716", message, None, "train anew, in another folder", notes=tuple(damaged)))
@@ -144,26 +181,45 @@ class CheckpointFolder:
 
     def _found(self) -> list[tuple[int, Path]]:
         """Steps and folders, the newest first."""
-        numbers = ((path.name.removeprefix("step-"), path) for path in self.path.glob("step-*"))
-        return sorted(((int(number), path) for number, path in numbers if number.isdigit()), reverse=True)
-
-    def _fault(self, path: Path) -> str | None:
-        """What is damaged. Raises PipeError (P716) for a checkpoint of something else."""
         try:
-            document = json.loads((path / _LIST).read_text(encoding="utf-8"))
-            files = document.pop("files")
-            document.pop("step")
-        except (OSError, ValueError, KeyError) as error:
-            return f"its list of files cannot be read: {error}"
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise PipeError(Diagnostic("P716", f"{self.path} cannot be read: {error.strerror}")) from error
+        steps = [name.removeprefix("step-") for name in names if re.fullmatch(r"step-[0-9]+", name)]
+        return [(int(step), self.path / f"step-{step}") for step in sorted(steps, key=int, reverse=True)]
+
+    def _check(self, path: Path) -> None:
+        """Raises _Damaged, and PipeError (P716) for a checkpoint of something else."""
+        document = _listed(path)
         differences = tuple(_differences(self._identity, document))
         if differences:
             message = f"{path} is a checkpoint of something else"
             raise PipeError(Diagnostic("P716", message, None, "use the schedule and model it is of", notes=differences))
-        for rank, digest in enumerate(files):
+        for rank, digest in enumerate(document["files"]):
             file = _rank_file(path, rank)
-            if not file.exists() or _digest(file) != digest:
-                return f"{file.name} is {'damaged' if file.exists() else 'missing'}"
-        return None
+            try:
+                found = _digest(file)
+            except FileNotFoundError as error:
+                raise _Damaged(f"{file.name} is missing") from error
+            except OSError as error:
+                raise _Damaged(f"{file.name} cannot be read: {error.strerror}") from error
+            if found != digest:
+                raise _Damaged(f"{file.name} is damaged")
+
+
+def _listed(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself: the model that it is of, at least one of its ``files``. Raises _Damaged."""
+    try:
+        document = json.loads((path / _LIST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _Damaged(f"its list of files cannot be read: {error}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
+        raise _Damaged("its list of files is none")
+    if not isinstance(document.get("files"), list) or not document["files"]:
+        raise _Damaged("it has no files")
+    return document
 
 
 def _rank_file(folder: Path, rank: int) -> Path:
@@ -183,7 +239,7 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator
     for name in ("schedule", "ranks"):
         if ours[name] != theirs.get(name):
             yield f"{name}: {ours[name]} here, {theirs.get(name)} in the checkpoint"
-    here, there = ours["model"], theirs.get("model", {})
+    here, there = ours["model"], theirs["model"]
     for name in sorted(here.keys() | there.keys()):
         if here.get(name) != there.get(name):
             yield f"{name}: {here.get(name, 'nothing')} here, {there.get(name, 'nothing')} in the checkpoint"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -22,6 +23,7 @@ from ..lower.program import Program
 from ..models.split import as_stages
 from .batch import Data, parts, split_batch
 from .checkpoint import CheckpointFolder, describe
+from .condition import Condition
 from .dry_run import refuse_misfits
 from .failure import OperationFailed
 from .fit import misfits, unknown, unsaved
@@ -39,6 +41,8 @@ from .stage import LossFunction
 __all__ = ["Pipeline"]
 
 _log = logging.getLogger("piper_dsl")
+
+T = TypeVar("T")
 
 
 class Pipeline:
@@ -128,13 +132,13 @@ class Pipeline:
         self._settings = settings
         self._saves = checkpoints is not None
         self._steps = 0
-        self._broken: str | None = None
-        self._closed = False
+        self._condition = Condition()
         self._places = list(shared_places(stages, schedule.placement).values())
         self._unchecked: list[RankSpec] | None
         self._unchecked = specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings, replicas)
-        self._target = start_target(target, schedule, self.program, specs, timeout, transport, resources)
+        # A folder that cannot be written to is told of before anything starts.
         folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(one, stages))
+        self._target = start_target(target, schedule, self.program, specs, timeout, transport, resources)
         self._recovery = Recovery(self._target, self._run, folder, checkpoint_every, max_restarts)
         self._sigterm = Sigterm()
 
@@ -150,13 +154,15 @@ class Pipeline:
         the replicas). Raises :class:`PipeError` for a batch that does not fit, an operation that raised (with rank,
         stage, kind and microbatch) and a rank that died. An operation that raised leaves no trace: no rank
         steps, and the next step is what it would have been. After an optimizer that raised and a rank that
-        died, where no restart is left, the pipeline refuses to go on.
+        died, where no restart is left, the pipeline refuses to go on. A step that counts and whose checkpoint cannot
+        be written raises P716; :attr:`last` has its loss.
         """
         trained = self._train([self._cut(inputs, targets, training=True)])
+        for report in trained.reports:
+            self.last = report
         if trained.failure is not None:
             raise trained.failure
-        self.last = trained.reports[0]
-        return self.last.loss
+        return trained.reports[0].loss
 
     def train(self, batches: Iterable[Sequence[Any]], steps_per_call: int = 1) -> Iterator[float]:
         """Runs a step on each of ``batches``, as an iterator over their losses; a batch is what :meth:`step` takes.
@@ -201,7 +207,19 @@ class Pipeline:
             trained = self._recovery.train(steps)
             if trained.reports:
                 self._steps += len(trained.reports)
+                trained = self._saved(trained)
+        return trained
+
+    def _saved(self, trained: Trained) -> Trained:
+        """The steps, which count also where the checkpoint that is due behind them cannot be written."""
+        try:
+            with self._condition.asking():
                 self._recovery.stepped(self._steps)
+        except PipeError as error:
+            said = f"step {self._steps} itself is done, and counts"
+            noted = PipeError(*(replace(finding, notes=(*finding.notes, said)) for finding in error.diagnostics))
+            noted.__cause__ = error
+            return replace(trained, failure=noted)
         return trained
 
     def evaluate(self, inputs: Data | Mapping[int, Data], targets: Data | Mapping[int, Data] | None = None) -> float:
@@ -220,6 +238,10 @@ class Pipeline:
         """Writes a checkpoint, now; nothing where the newest is of this step."""
         self._refuse_if_unsaved()
         with self._sigterm.held():
+            self._save()
+
+    def _save(self) -> None:
+        with self._condition.asking():
             self._recovery.save_if_new(self._steps)
 
     @contextmanager
@@ -227,18 +249,26 @@ class Pipeline:
         """Within it, a SIGTERM ends the program with a checkpoint of its last whole step, and the exit code 143.
 
         A step that is under way ends first; it is kept or dropped as a whole. A second SIGTERM ends the program at
-        once, without a checkpoint. Behind it, the handler is back that was there. The program ends by a SystemExit, so
-        what it holds is closed. To be entered in the main thread, which alone hears signals.
+        once, without a checkpoint; so does the first where the pipeline is closed or has stopped, or the checkpoint
+        cannot be written, which is logged. Behind it, the handler is back that was there. The program ends by a
+        SystemExit, so what it holds is closed. To be entered in the main thread, which alone hears signals.
         """
         self._refuse_if_unsaved()
         with self._sigterm.listening():
             try:
                 yield
             except Terminated as end:
-                if not (end.at_once or self._broken):
-                    self._recovery.save_if_new(self._steps)
-                    _log.warning("ended by SIGTERM, with a checkpoint of step %d", self._steps)
+                if not end.at_once:
+                    _log.warning("ended by SIGTERM, %s", self._saved_at_the_end())
                 raise
+
+    def _saved_at_the_end(self) -> str:
+        try:
+            self._refuse_if_unsaved()
+            self._save()
+        except PipeError as error:
+            return f"without a checkpoint: {error.diagnostics[0].message}"
+        return f"with a checkpoint of step {self._steps}"
 
     def resume(self) -> int:
         """Takes up the newest whole checkpoint, if there is one; how many steps the pipeline has now seen.
@@ -247,14 +277,17 @@ class Pipeline:
         or model, with what differs.
         """
         self._refuse_if_unsaved()
-        if found := self._recovery.resume():
-            self._steps, damaged = found
-            for fault in damaged:
+        if found := self._recovery.newest():
+            # Where one rank took it up and another did not, they are out of step.
+            with self._condition.whole("a checkpoint was taken up by some ranks only"):
+                self._recovery.take_up(found)
+            self._steps = found.step
+            for fault in found.damaged:
                 _log.warning("a checkpoint is not used: %s", fault)
         return self._steps
 
     def _refuse_if_unsaved(self) -> None:
-        self._refuse_if_over()
+        self._condition.refuse_if_over()
         if not self._saves:
             raise PipeError(
                 Diagnostic("P712", "the pipeline has no folder for checkpoints", None, "pass `checkpoints`")
@@ -269,9 +302,7 @@ class Pipeline:
         ahead: int = 0,
     ) -> list[Batch]:
         """The data of the step that so many others go before, for every rank."""
-        self._refuse_if_over()
-        if self._broken:
-            raise PipeError(Diagnostic("P712", f"the pipeline stopped: {self._broken}", None, "make a new one"))
+        self._condition.refuse_if_over()
         schedule, step = self.schedule, self._steps + ahead
         batches = split_batch(
             step,
@@ -291,48 +322,41 @@ class Pipeline:
 
     def _run(self, steps: Steps) -> Trained:
         started = time.monotonic()
-        try:
+        with self._condition.whole("a step was interrupted"):
             outcomes = self._target.run(steps)
-        except PipeError as error:
-            self._broken = error.diagnostics[0].message
-            raise
-        except BaseException:
-            self._broken = "a step was interrupted"
-            raise
         seconds = (time.monotonic() - started) / len(outcomes)
         failures = [outcome for outcome in outcomes if isinstance(outcome, OperationFailed)]
         reports = [tuple(outcome) for outcome in outcomes if not isinstance(outcome, OperationFailed)]
-        self._broken = next((str(failure) for failure in failures if failure.operation.kind is Kind.OPT), None)
+        torn = (str(failure) for failure in failures if failure.operation.kind is Kind.OPT)
+        self._condition.stopped = next(torn, None)
         made = [StepReport(self.schedule, report, seconds, self._settings.reduction) for report in reports]
         return Trained(made, *(_raised(failure) for failure in failures))
 
     def state_dict(self) -> dict[int, dict[str, Any]]:
         """The state dict of every stage's module, by stage, on the CPU."""
-        self._refuse_if_over()
-        return _merged(self._recovery.survive(self._target.state))
+        return _merged(self._ask(self._target.state))
 
     def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
         """The gradients accumulated since the last optimizer step, by stage and parameter, on the CPU.
 
         Those of a parameter that lives at several places (copies, ties) are summed.
         """
-        self._refuse_if_over()
-        return sum_shared(self._recovery.survive(self._target.gradients), self._places)
+        return sum_shared(self._ask(self._target.gradients), self._places)
 
     def held(self) -> list[int]:
         """Per rank, how many microbatches it still holds something of; all 0 between steps."""
-        self._refuse_if_over()
-        return self._recovery.survive(self._target.held)
+        return self._ask(self._target.held)
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        self._condition.refuse_if_closed()
+        with self._condition.asking():
+            return self._recovery.survive(question)
 
     def close(self) -> None:
         """Ends every process of the pipeline. Safe to call twice."""
-        if not self._closed:
-            self._closed = True
+        if not self._condition.closed:
+            self._condition.closed = True
             self._target.close()
-
-    def _refuse_if_over(self) -> None:
-        if self._closed:
-            raise PipeError(Diagnostic("P712", "the pipeline is closed", None, "ask inside its `with` block"))
 
     def __enter__(self) -> Pipeline:
         return self

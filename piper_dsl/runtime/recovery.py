@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from ..diagnostics import PipeError
-from .checkpoint import CheckpointFolder
+from .checkpoint import CheckpointFolder, Found
 from .measure import StepReport
 from .spec import Batch
 
@@ -62,7 +62,7 @@ class Recovery:
         self._left = max_restarts
         self._base: Path | None = None
         self._fresh = False
-        self._since: list[Steps] = []
+        self._since: list[Sequence[Batch]] = []
         self._done = 0
 
     def train(self, steps: Steps) -> Trained:
@@ -71,12 +71,16 @@ class Recovery:
         # A step that failed has left no trace, and is not to be run again.
         made = steps[: len(trained.reports)]
         if made:
-            self._since = [*self._since, made] if self._left else []
+            self._since = [*self._since, *made] if self._left else []
         self._done = len(self._since)
         return trained
 
     def survive(self, action: Callable[[], T]) -> T:
-        """What an action returns. Where a rank dies in it, all start anew, catch up, and it is tried once more."""
+        """What an action returns. Where a rank dies in it, all start anew, catch up, and it is tried once more.
+
+        Raises what the action raises, what a step that is made again fails of, and both a death and what is in the way
+        of starting anew.
+        """
         while True:
             try:
                 self._catch_up()
@@ -91,15 +95,21 @@ class Recovery:
         if self._fresh and self._base is not None:
             self._target.restore(str(self._base))
         self._fresh = False
-        for steps in self._since[self._done :]:
-            self._run(steps)
+        # One by one: of those that are made when one fails, none is to be made twice.
+        for step in self._since[self._done :]:
+            failure = self._run([step]).failure
+            if failure is not None:
+                raise failure
             self._done += 1
 
     def _restart(self, error: PipeError) -> None:
         message = "%s; all ranks start anew from %s; restarts left: %d"
         _log.warning(message, error.diagnostics[0].message, self._base or "the beginning", self._left)
-        self._target.restart()
         self._fresh, self._done = True, 0
+        try:
+            self._target.restart()
+        except PipeError as again:
+            raise PipeError(*error.diagnostics, *again.diagnostics) from again
 
     def save_if_new(self, step: int) -> None:
         """Writes a checkpoint of the state after ``step`` steps, unless there is one."""
@@ -129,16 +139,12 @@ class Recovery:
             self._folder.abandon(part)
             raise
 
-    def resume(self) -> tuple[int, list[str]] | None:
-        """Takes up the newest checkpoint that is whole: the steps done, and what is wrong with newer ones.
-
-        None where there is no checkpoint: then nothing changes.
-        """
+    def newest(self) -> Found | None:
+        """The newest checkpoint that is whole; None where there is no checkpoint."""
         assert self._folder is not None
-        found = self._folder.newest()
-        if found is None:
-            return None
-        step, base, damaged = found
-        self.survive(lambda: self._target.restore(str(base)))
-        self._saved, self._base, self._since, self._done = step, base, [], 0
-        return step, damaged
+        return self._folder.newest()
+
+    def take_up(self, found: Found) -> None:
+        """Goes on from a checkpoint. Where it raises, some ranks may have taken it up and others not."""
+        self.survive(lambda: self._target.restore(str(found.path)))
+        self._saved, self._base, self._since, self._done = found.step, found.path, [], 0

@@ -20,11 +20,16 @@ class Terminated(SystemExit):
 
 
 class Sigterm:
-    """While it listens, a SIGTERM raises :class:`Terminated`: behind what is :meth:`held`, and a second one at once."""
+    """While it listens, a SIGTERM raises :class:`Terminated`: behind what is :meth:`held`, and a second one at once.
+
+    One that could not be raised before it stops listening goes to the handler that was there before.
+    """
 
     def __init__(self) -> None:
         self._held = 0
         self._wanted = False
+        self._unheard = False
+        self._leaving = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -36,8 +41,13 @@ class Sigterm:
         try:
             yield
         finally:
+            # Raised from here, it would leave our handler where it is.
+            self._leaving = True
             signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
-            self._wanted = False
+            unheard = self._unheard
+            self._wanted = self._unheard = self._leaving = False
+            if unheard:
+                signal.raise_signal(signal.SIGTERM)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -51,10 +61,12 @@ class Sigterm:
         self._end_if_wanted()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._wanted or not self._held:
-            raise Terminated(at_once=self._wanted)
-        self._wanted = True
+        at_once, self._wanted = self._wanted, True
+        self._unheard = self._leaving or (self._held > 0 and not at_once)
+        if not self._unheard:
+            raise Terminated(at_once)
 
     def _end_if_wanted(self) -> None:
         if self._wanted and not self._held:
+            self._unheard = False
             raise Terminated(at_once=False)

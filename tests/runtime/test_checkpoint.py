@@ -6,8 +6,10 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -131,20 +133,30 @@ def _damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("harm", ["one bit", "cut short", "missing", "no list"])
+HARMS = {
+    "one bit": lambda folder: _damage(folder / "rank-1.pt"),
+    "cut short": lambda folder: os.truncate(folder / "rank-1.pt", 100),
+    "missing": lambda folder: (folder / "rank-1.pt").unlink(),
+    "no file": lambda folder: (folder / "rank-1.pt").rename(folder / "old") and (folder / "rank-1.pt").mkdir(),
+    "all missing": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "half a list": lambda folder: (folder / "checkpoint.json").write_text("{"),
+    "another list": lambda folder: (folder / "checkpoint.json").write_text("[1]"),
+    "nothing listed": lambda folder: _change(folder, files=[]),
+    "no model": lambda folder: _change(folder, model=3),
+}
+
+
+def _change(folder: Path, **changes: Any) -> None:
+    listed = folder / "checkpoint.json"
+    listed.write_text(json.dumps({**json.loads(listed.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("harm", HARMS)
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     harm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _two_checkpoints(tmp_path)
-    victim = tmp_path / "step-2" / "rank-1.pt"
-    if harm == "one bit":
-        _damage(victim)
-    elif harm == "cut short":
-        victim.write_bytes(victim.read_bytes()[:100])
-    elif harm == "missing":
-        victim.unlink()
-    else:
-        (tmp_path / "step-2" / "checkpoint.json").write_text("{")
+    HARMS[harm](tmp_path / "step-2")
     with _pipeline(tmp_path) as pipeline, caplog.at_level(logging.WARNING, "piper_dsl"):
         assert pipeline.resume() == 1
         assert "a checkpoint is not used" in caplog.text
@@ -295,6 +307,36 @@ def test_sigterm_between_steps_ends_at_once_and_a_second_one_without_a_checkpoin
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
 
 
+@pytest.mark.parametrize("leaving", [False, True])
+def test_a_sigterm_that_nobody_heard_goes_to_the_handler_before(
+    leaving: bool, tmp_path: Path, heard: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # While a step runs that fails, so that what is behind it is not reached; or while the handler is put back.
+    put = signal.signal
+
+    def put_late(number: int, handler: Any) -> Any:
+        _terminate()
+        return put(number, handler)
+
+    with _pipeline(tmp_path) as pipeline:
+
+        def leave() -> None:
+            with pipeline.saving_on_sigterm():
+                if leaving:
+                    monkeypatch.setattr(signal, "signal", put_late)
+                else:
+                    with pipeline._sigterm.held():
+                        _terminate()
+                        raise LookupError
+
+        with nullcontext() if leaving else pytest.raises(LookupError):
+            leave()
+        monkeypatch.undo()
+        assert heard == [signal.SIGTERM]
+        _terminate()
+        assert heard == [signal.SIGTERM] * 2
+
+
 class Harm:
     """What a pickle may do and weights may not."""
 
@@ -324,16 +366,135 @@ def test_a_file_that_is_more_than_weights_is_not_loaded(
     assert "loaded" not in capfd.readouterr().out
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_and_the_step_counts(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with _pipeline(tmp_path / "file" / "folder", checkpoint_every=2) as pipeline:
-        losses = [pipeline.step(*BATCHES[0])]
+def test_a_checkpoint_that_cannot_be_written_is_an_error_and_the_step_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    losses: list[float] = []
+    with _pipeline(folder, checkpoint_every=2) as pipeline:
+        folder.rmdir()
+        folder.write_text("in the way")
+        losses.append(pipeline.step(*BATCHES[0]))
         with pytest.raises(piper.PipeError, match="cannot be written") as error:
             pipeline.step(*BATCHES[1])
         assert only(error).code == "P716"
-        losses.append(pipeline.step(*BATCHES[2]))
+        assert only(error).message.startswith(str(folder))
+        assert only(error).notes == ("step 2 itself is done, and counts",)
+        assert pipeline.last is not None
+        losses.append(pipeline.last.loss)
+        with pytest.raises(piper.PipeError, match="cannot be written"):
+            losses.extend(pipeline.train(BATCHES[2:], steps_per_call=8))
+        losses.append(pipeline.step(*BATCHES[4]))
     with _pipeline(None) as undisturbed:
-        assert [undisturbed.step(*batch) for batch in BATCHES[:3]][::2] == losses
+        assert [undisturbed.step(*batch) for batch in BATCHES[:5]] == losses
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("piper_dsl.runtime.pipeline.start_target", lambda *_: started.append("a target"))
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(piper.PipeError, match="cannot be written") as error:
+        _pipeline(tmp_path / "file" / "folder")
+    assert only(error).code == "P716"
+    assert only(error).message.startswith(str(tmp_path / "file" / "folder"))
+    assert started == []
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with _pipeline(tmp_path, checkpoint_every=1) as pipeline, caplog.at_level(logging.WARNING, "piper_dsl"):
+        pipeline.step(*BATCHES[0])
+        # A link is not deleted as a folder is.
+        (tmp_path / "step-1").rename(tmp_path / "moved")
+        (tmp_path / "step-1").symlink_to(tmp_path / "moved")
+        for batch in BATCHES[1:3]:
+            pipeline.step(*batch)
+    assert f"an old checkpoint cannot be deleted: {tmp_path / 'step-1'}" in caplog.text
+
+
+def test_a_checkpoint_that_is_gone_when_the_ranks_start_is_told_of(tmp_path: Path) -> None:
+    _two_checkpoints(tmp_path)
+    with _pipeline(tmp_path, "ray-program") as pipeline:
+        assert pipeline.resume() == 2
+        shutil.rmtree(tmp_path / "step-2")
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*BATCHES[2])
+    assert only(error).code == "P716"
+    assert "step-2: its list of files cannot be read" in only(error).message
+
+
+def _failing_later(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Steps the parameters of one stage, and fails on those of the next."""
+    optimizer = sgd(parameters)
+    if parameters[0].shape[0] == WIDTH + 1:
+        optimizer.step = lambda: 1 / 0
+    return optimizer
+
+
+class Widening(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH + 1)
+
+
+def _breakable(folder: Path) -> piper.Pipeline:
+    stages = [*(Stage() for _ in range(3)), Widening()]
+    return _pipeline(folder, stages=stages, optimizer=_failing_later, scheduler=None, accumulate=1)
+
+
+def _break(pipeline: piper.Pipeline) -> None:
+    """The ranks get out of step: the optimizer of the last stage raises."""
+    x, y = BATCHES[0]
+    with pytest.raises(piper.PipeError, match="ZeroDivisionError"):
+        pipeline.step(x, nn.functional.pad(y, (0, 1)))
+
+
+ENDINGS = {
+    "stopped": (_break, "the pipeline stopped: rank 1: stage 3, optimizer step (OPT)"),
+    "closed": (piper.Pipeline.close, "the pipeline is closed"),
+}
+
+
+@pytest.mark.parametrize(("ending", "why"), ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize("asked", [piper.Pipeline.save, piper.Pipeline.resume])
+def test_ranks_that_are_gone_or_out_of_step_are_not_saved_and_take_nothing_up(
+    asked: Callable[[piper.Pipeline], object],
+    ending: Callable[[piper.Pipeline], None],
+    why: str,
+    tmp_path: Path,
+) -> None:
+    with _breakable(tmp_path) as pipeline:
+        ending(pipeline)
+        with pytest.raises(piper.PipeError) as error:
+            asked(pipeline)
+    assert only(error).code == "P712"
+    assert only(error).message.startswith(why)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("ending", "why"), ENDINGS.values(), ids=ENDINGS)
+def test_sigterm_writes_no_checkpoint_of_ranks_that_are_gone_or_out_of_step(
+    ending: Callable[[piper.Pipeline], None], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def program() -> None:
+        ending(pipeline)
+        _terminate()
+
+    with _breakable(tmp_path) as pipeline, caplog.at_level(logging.WARNING, "piper_dsl"):
+        assert _exit_code(pipeline, program) == 143
+    assert f"ended by SIGTERM, without a checkpoint: {why}" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_some_ranks_that_took_up_a_checkpoint_do_not_go_on_without_the_others(tmp_path: Path) -> None:
+    _two_checkpoints(tmp_path)
+    file = tmp_path / "step-2" / "rank-1.pt"
+    torch.save({1: Harm()}, file)
+    files = json.loads((tmp_path / "step-2" / "checkpoint.json").read_text())["files"]
+    _change(tmp_path / "step-2", files=[files[0], hashlib.sha256(file.read_bytes()).hexdigest()])
+    with _pipeline(tmp_path) as pipeline:
+        with pytest.raises(piper.PipeError, match="cannot be read"):
+            pipeline.resume()
+        with pytest.raises(piper.PipeError, match=r"the pipeline stopped: .*cannot be read"):
+            pipeline.step(*BATCHES[0])
 
 
 def test_what_could_not_be_read_back_is_refused_when_it_is_written(tmp_path: Path) -> None:

@@ -20,12 +20,13 @@ IDENTITY = {"schedule": "s", "ranks": 1, "program": "p", "model": {}}
 
 
 class Mortal:
-    """One rank, which dies in the calls whose numbers are given; ``trained`` is its state."""
+    """One rank, which dies in the calls whose numbers are given, and fails in others; ``trained`` is its state."""
 
-    def __init__(self, deaths: set[int]) -> None:
+    def __init__(self, deaths: set[int], failures: set[int]) -> None:
         self.trained: list[Any] = []
         self.restarts = 0
-        self._deaths = deaths
+        self.places = True
+        self._deaths, self._failures = deaths, failures
         self._calls = 0
 
     def _live(self) -> None:
@@ -36,8 +37,13 @@ class Mortal:
 
     def run(self, steps: Any) -> Trained:
         self._live()
-        self.trained += steps
-        return Trained([list(self.trained)])
+        if self._calls in self._failures:
+            return Trained([], piper.PipeError(Diagnostic("P710", "too hot")))
+        reports = []
+        for step in steps:
+            self.trained.append(step)
+            reports.append(list(self.trained))
+        return Trained(reports)
 
     def state(self) -> list[Any]:
         self._live()
@@ -54,6 +60,8 @@ class Mortal:
         self.trained = json.loads((Path(folder) / "rank-0.pt").read_text())
 
     def restart(self) -> None:
+        if not self.places:
+            raise piper.PipeError(Diagnostic("P714", "no place"))
         self.restarts += 1
         self.trained = []
 
@@ -74,8 +82,8 @@ Make = Callable[..., tuple[Recovery, Mortal]]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def call(deaths: set[int], restarts: int) -> tuple[Recovery, Mortal]:
-        target = Mortal(deaths)
+    def call(deaths: set[int], restarts: int, failures: set[int] = frozenset()) -> tuple[Recovery, Mortal]:
+        target = Mortal(deaths, failures)
         return Recovery(target, target.run, CheckpointFolder(tmp_path, IDENTITY), 2, restarts), target
 
     return call
@@ -107,3 +115,33 @@ def test_where_no_restart_is_left_the_death_is_told_and_nothing_half_stays(make:
         _training(recovery, target)
     assert (only(error).code, target.restarts) == ("P713", 1)
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_step_that_fails_when_it_is_made_again_is_told_and_can_be_made_once_more(make: Make) -> None:
+    # A checkpoint of two steps; a call of two more; dies in the fifth, and the fourth fails when it is made again.
+    recovery, target = make({4}, 1, {7})
+    assert recovery.train([1, 2]).reports == [[1], [1, 2]]
+    recovery.stepped(2)
+    assert recovery.train([3, 4]).reports == [[1, 2, 3], [1, 2, 3, 4]]
+    with pytest.raises(piper.PipeError, match="too hot"):
+        recovery.train([5])
+    assert target.trained == [1, 2, 3]
+    assert recovery.train([5]).reports == [[1, 2, 3, 4, 5]]
+    assert recovery.survive(target.state) == [1, 2, 3, 4, 5]
+
+
+def test_a_restart_for_which_there_is_no_place_says_so_and_who_died(make: Make) -> None:
+    recovery, target = make({3}, 2)
+    recovery.train([1, 2])
+    recovery.stepped(2)
+    target.places = False
+    with pytest.raises(piper.PipeError) as error:
+        recovery.train([3])
+    assert [(finding.code, finding.message) for finding in error.value.diagnostics] == [
+        ("P713", "rank 0 died"),
+        ("P714", "no place"),
+    ]
+    # Whoever asks again is not told of ranks that know nothing.
+    target.places = True
+    target.restart()
+    assert recovery.survive(target.state) == [1, 2]
