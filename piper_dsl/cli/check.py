@@ -75,7 +75,7 @@ def check(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     _report(file, schedule, findings, format)
-    if draw and schedule:
+    if draw is not None and schedule:
         _draw(schedule, findings, sending.transport, draw)
     if findings:
         raise typer.Exit(FINDINGS)

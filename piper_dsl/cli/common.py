@@ -40,6 +40,7 @@ __all__ = [
     "print_findings",
     "print_json",
     "require_writable",
+    "said",
     "say_wrote",
     "values_of",
     "write_text",
@@ -76,16 +77,18 @@ def console(*, errors: bool = False) -> Console:
 
 
 def values_of(options: Iterable[str] | None) -> dict[str, list[int]]:
-    """The values of ``-p name=1,2,3``; a usage error for anything else."""
-    found = {}
+    """The values of ``-p name=1,2,3``; a usage error for anything else, and for what is said twice."""
+    found: dict[str, list[int]] = {}
     for option in options or ():
         name, _, listed = option.partition("=")
         try:
-            found[name.strip()] = [int(value) for value in listed.split(",")]
+            values = [int(value) for value in listed.split(",")]
         except ValueError:
-            raise typer.BadParameter(
-                f"{option!r}: write -p name=value with a whole number, as in -p m=8, or several: -p m=8,16"
-            ) from None
+            raise typer.BadParameter(f"{option!r}: write -p name=value with a whole number, as in -p m=8") from None
+        if len(set(values)) < len(values):
+            raise typer.BadParameter(f"{option!r}: a value is there twice")
+        if found.setdefault(name.strip(), values) is not values:
+            raise typer.BadParameter(f"{option!r}: -p {name.strip()} is given twice")
     return found
 
 
@@ -93,14 +96,17 @@ def parameters_of(options: Iterable[str] | Mapping[str, int] | None) -> dict[str
     """The parameters set by ``-p name=value``; a usage error for anything else."""
     if isinstance(options, Mapping):
         return dict(options)
-    found = {}
-    for option in options or ():
-        name, _, value = option.partition("=")
-        try:
-            found[name.strip()] = int(value)
-        except ValueError:
-            raise typer.BadParameter(f"{option!r}: write -p name=value with a whole number, as in -p m=8") from None
-    return found
+    values = values_of(options)
+    if several := [name for name, given in values.items() if len(given) > 1]:
+        raise typer.BadParameter(
+            f"one value of {several[0]} is wanted here; compare and pages of visualize take several"
+        )
+    return {name: value for name, (value,) in values.items()}
+
+
+def said(parameters: Mapping[str, int]) -> str:
+    """Parameters as a reader would write them: ``p=4 m=8``."""
+    return " ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 def loaded(file: str, parameters: Iterable[str] | Mapping[str, int] | None, max_ops: int = DEFAULT_MAX_OPS) -> Schedule:

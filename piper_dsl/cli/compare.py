@@ -23,6 +23,7 @@ from .common import (
     console,
     errors,
     print_json,
+    said,
     values_of,
 )
 from .options import Sending, Timing, grouped
@@ -84,23 +85,16 @@ def compare(
 def _row(file: str, parameters: dict[str, int], subjects: Subjects, sending: Sending, max_ops: int) -> _Row:
     from ..simulate import simulate
 
-    if file in subjects.measured:
-        return _measured_row(file, parameters, subjects.measured[file])
     try:
+        if file in subjects.measured:
+            timeline = subjects.measured_under(file, parameters)
+            return _Row(f"{timeline.schedule.name}, measured", dict(timeline.schedule.parameters), timeline)
         schedule = checked(file, parameters, max_ops, sending.transport)
         costs = subjects.costs_of(schedule)
     except PipeError as error:
         return _Row(file, parameters, None, error.diagnostics[0].message)
     timeline = simulate(schedule, costs, sending.transport, sending.placement)
     return _Row(schedule.name, dict(schedule.parameters), timeline, share=subjects.share(schedule))
-
-
-def _measured_row(file: str, parameters: dict[str, int], timeline: Timeline) -> _Row:
-    own = timeline.schedule.parameters
-    other = [f"{name}={own[name]}" for name, value in parameters.items() if own.get(name, value) != value]
-    if other:
-        return _Row(file, parameters, None, f"measured with {' '.join(other)}")
-    return _Row(f"{timeline.schedule.name}, measured", dict(own), timeline)
 
 
 def _document(row: _Row) -> dict[str, Any]:
@@ -125,11 +119,7 @@ def _print(groups: list[list[_Row]]) -> None:
     terminal = console()
     terminal.print(_table(groups))
     for row in (row for group in groups for row in group if row.timeline is None):
-        terminal.print(f"{escape(row.name)} {_parameters(row)}: {escape(row.refusal)}")
-
-
-def _parameters(row: _Row) -> str:
-    return " ".join(f"{name}={value}" for name, value in row.parameters.items())
+        terminal.print(f"{escape(row.name)} {said(row.parameters)}: {escape(row.refusal)}")
 
 
 def _table(groups: list[list[_Row]]) -> Table:
@@ -148,7 +138,7 @@ def _add(table: Table, group: list[_Row]) -> None:
     """Rows that are compared with each other; the least of every column is bold and starred."""
     best = [min((column[k] for row in group if (column := _figures(row))), default=None) for k in range(4)]
     for row in group:
-        name, parameters = escape(row.name), _parameters(row)
+        name, parameters = escape(row.name), said(row.parameters)
         figures = _figures(row)
         if figures is None:
             table.add_row(name, parameters, *["–  "] * len(best), style="dim")

@@ -22,6 +22,7 @@ from .common import (
     console,
     errors,
     print_json,
+    said,
 )
 from .options import Limits, Released, Sending, Timing, grouped, released
 
@@ -76,7 +77,7 @@ def _standing(timeline: Timeline) -> list[float]:
 
 def _print(timeline: Timeline) -> None:
     terminal, schedule, bubble = console(), timeline.schedule, timeline.bubble
-    terminal.print(f"[bold]{escape(schedule.name)}[/]  {_parameters(timeline)}")
+    terminal.print(f"[bold]{escape(schedule.name)}[/]  {said(schedule.parameters)}")
     terminal.print(f"makespan   {timeline.makespan:g}")
     terminal.print(
         f"bubble     {bubble.idle:.1%} of all time idle, {bubble.span:.1%} within the longest span of a rank"
@@ -117,7 +118,3 @@ def _table(timeline: Timeline) -> Table:
             str(rank.rank), *times, f"{rank.peak_memory:g}", str(rank.peak_at or ""), f"{rank.start:g}", f"{rank.end:g}"
         )
     return table
-
-
-def _parameters(timeline: Timeline) -> str:
-    return "  ".join(f"{name}={value}" for name, value in timeline.schedule.parameters.items())

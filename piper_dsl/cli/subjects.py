@@ -11,7 +11,7 @@ import typer
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.costs import UNIT, Costs
 from ..simulate.timeline_file import TIMELINE_SUFFIX, read_timeline
-from .common import fit
+from .common import fit, said
 from .options import Timing
 
 if TYPE_CHECKING:
@@ -33,6 +33,15 @@ class Subjects:
     costs: Costs
     shared: bool
     source: str = ""
+
+    def measured_under(self, file: str, parameters: Mapping[str, int]) -> Timeline:
+        """The timeline of a file. Raises PipeError (P004) where it was measured under other parameters."""
+        own = self.measured[file].schedule.parameters
+        others = {name: own[name] for name, value in parameters.items() if own.get(name, value) != value}
+        if others:
+            help_ = "give the parameters it was measured with, or measure again"
+            raise PipeError(Diagnostic("P004", f"{file} was measured with {said(others)}", None, help_))
+        return self.measured[file]
 
     def share(self, schedule: Schedule) -> float:
         """How much of what a rank has otherwise one stage of a schedule is."""
@@ -74,5 +83,5 @@ def _require_measured(schedule: Schedule, source: str, timeline: Timeline, costs
     if untold:
         names = " and ".join(kind.name for kind in untold)
         message = f"{source} does not say how long {names} take, which {schedule.name} runs"
-        said = " ".join(f"--cost {kind.name}=SECONDS" for kind in untold)
-        raise PipeError(Diagnostic("P003", message, None, f"add {said}, or a profile with --costs"))
+        options = " ".join(f"--cost {kind.name}=SECONDS" for kind in untold)
+        raise PipeError(Diagnostic("P003", message, None, f"add {options}, or a profile with --costs"))

@@ -12,6 +12,7 @@ import typer
 
 from ..diagnostics import Diagnostic
 from ..expand import DEFAULT_MAX_OPS
+from ..simulate.timeline_file import TIMELINE_SUFFIX
 from .common import (
     FINDINGS,
     MaxOps,
@@ -104,10 +105,14 @@ def visualize(
     Example: piper-dsl visualize 1f1b -p p=2 -p m=4 measured.json -o predicted_and_measured.svg
     """
     view = look.view
+    if width is not None and output:
+        raise typer.BadParameter("--width is that of text on the terminal: leave it out beside -o")
     with errors():
         if graph:
             if len(files) > 1 or not output:
                 raise typer.BadParameter("a graph is one schedule's, and a picture: name one file, and -o graph.svg")
+            if files[0].endswith(TIMELINE_SUFFIX):
+                raise typer.BadParameter(f"a graph shows no time: name the schedule that ran, not {files[0]}")
             if timing.given or look != Look(theme=look.theme):
                 raise typer.BadParameter("a graph shows no time: leave out costs, ranks and what is drawn in time")
             _draw_graph(graph, loaded(files[0], param, max_ops), sending.transport, view.theme, output)

@@ -118,5 +118,6 @@ def find_sweep_format(path: str | os.PathLike[str]) -> SweepFormat:
 def _find(formats: Mapping[str, _Made], path: str | os.PathLike[str]) -> _Made:
     make = formats.get(Path(path).suffix.lower())
     if make is None:
-        raise DrawError(f"cannot draw {path}: its ending names no format", f"end it in {', '.join(formats)}")
+        named = str(path) or "a file without a name"
+        raise DrawError(f"cannot draw {named}: its ending names no format", f"end it in {', '.join(formats)}")
     return make

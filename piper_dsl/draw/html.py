@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -15,7 +15,7 @@ from .errors import DrawError
 from .html_data import theme_colours, viewer_data
 from .scene import Scene
 
-__all__ = ["Sweep", "html_page", "sweep_page"]
+__all__ = ["Sweep", "find_sweep", "html_page", "sweep_page"]
 
 _MOST = 300_000
 """Operations in one page, of all its variants: some 30 MB."""
@@ -32,6 +32,24 @@ class Sweep:
     variants: Sequence[Sequence[Scene] | str]
 
 
+def find_sweep(values: Mapping[str, Sequence[int]], variants: Iterable[Sequence[Scene] | str]) -> Sweep:
+    """The sweep of variants that are made while they are asked for.
+
+    Raises :class:`DrawError` as soon as they are too much for one page; one alone never is.
+    """
+    kept: list[Sequence[Scene] | str] = []
+    drawn = count = 0
+    for variant in variants:
+        kept.append(variant)
+        if not isinstance(variant, str):
+            drawn += 1
+            count += sum(len(scene.schedule) for scene in variant)
+        if drawn > 1 and count > _MOST:
+            message = f"these values make more than the {_MOST:,} operations that one page holds"
+            raise DrawError(message, "choose fewer values of the parameters")
+    return Sweep(values, kept)
+
+
 def html_page(scenes: Sequence[Scene]) -> str:
     """The page. All of the time of the ranks shown is in it; the window is where it opens."""
     return sweep_page(Sweep({}, [scenes]))
@@ -40,14 +58,11 @@ def html_page(scenes: Sequence[Scene]) -> str:
 def sweep_page(sweep: Sweep) -> str:
     """A page with a slider for every parameter that has several values.
 
-    Raises :class:`DrawError` where it would be too large, or there is no schedule for any combination.
+    Raises :class:`DrawError` where there is no schedule for any combination.
     """
     drawn = [variant for variant in sweep.variants if not isinstance(variant, str)]
     if not drawn:
         raise DrawError(f"there is nothing to draw: {sweep.variants[0]}", "choose other values of the parameters")
-    count = sum(len(scene.timeline.schedule) for scenes in drawn for scene in scenes)
-    if len(drawn) > 1 and count > _MOST:
-        raise DrawError(f"{count} operations in all are too many for one page", "choose fewer values of the parameters")
     return _page(drawn[0][0], {"sliders": _sliders(sweep), "variants": list(map(_variant, sweep.variants))})
 
 

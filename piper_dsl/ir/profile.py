@@ -35,7 +35,7 @@ def read_profile(path: str) -> Costs:
     Raises :class:`PipeError` (P001, P003) for a file that cannot be read or says something else.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
         document: dict[str, Any] = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
         return costs_of_document(document)
     except OSError as error:

@@ -56,6 +56,10 @@ def test_what_is_refused_says_why_and_all_refused_is_a_failure() -> None:
     assert lines[2].split() == ["dualpipev", "p=4", "m=6", "–", "–", "–", "–"]
     assert lines[3].startswith("dualpipev p=4 m=6: DualPipeV needs at least 2 microbatches")
     assert run("1f1b", "-p", "m=few").exit_code == 2
+    for values in (["m=4,4"], ["m=4", "-p", "m=8"]):
+        twice = run("1f1b", "-p", *values)
+        assert twice.exit_code == 2
+        assert " twice" in twice.stderr
     assert run("1f1b", "--transport", "pigeon").exit_code == 2
 
 
@@ -84,7 +88,7 @@ def test_what_was_not_measured_is_said(measured: str) -> None:
         f"interleaved_1f1b p=4 m=4: the costs in {measured} are those of 4 stages, interleaved 1F1B has others: 8"
         in said
     )
-    assert f"{measured} p=4 m=4: measured with m=8" in said
+    assert f"{measured} p=4 m=4: {measured} was measured with m=8" in said
     assert run("1f1b", "nothing.json").exit_code == 1
     alone = run(measured, "-p", "p=4")
     assert alone.exit_code == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cli_words import words
 from click import unstyle
 from typer.testing import CliRunner, Result
 
@@ -19,11 +20,6 @@ def _invoke(*arguments: str, input: str | bytes | None = None) -> Result:
     assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
     assert "Traceback" not in result.output
     return result
-
-
-def _words(text: str) -> str:
-    """The text without the frame that typer draws around its messages."""
-    return " ".join(word for word in unstyle(text).split() if not set(word) <= set("│╭╮╰╯─|+-"))
 
 
 @pytest.fixture
@@ -114,7 +110,22 @@ def test_standard_input_that_is_no_text() -> None:
 def test_parameters_that_are_no_numbers(command: str, value: str) -> None:
     result = _invoke(command, "1f1b", "-p", value)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "write -p name=value with a whole number, as in -p m=8" in _words(result.stderr)
+    assert "write -p name=value with a whole number, as in -p m=8" in words(result.stderr)
+
+
+@pytest.mark.parametrize("command", ["check", "simulate", "compile"])
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["m=4,8"], "one value of m is wanted here"),
+        (["m=4,4"], "'m=4,4': a value is there twice"),
+        (["m=0", "m=0"], "'m=0': -p m is given twice"),
+    ],
+)
+def test_parameters_that_are_several(command: str, values: list[str], message: str) -> None:
+    result = _invoke(command, "1f1b", *(word for value in values for word in ("-p", value)))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in words(result.stderr)
 
 
 @pytest.mark.parametrize("command", LOADING)
@@ -164,7 +175,7 @@ def test_parameters_beyond_reason(command: str, parameter: str, value: int) -> N
 def test_costs_that_are_none(command: str, options: list[str], message: str) -> None:
     result = _invoke(command, "1f1b", *options)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert message in _words(result.stderr)
+    assert message in words(result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +227,11 @@ def test_output_that_cannot_be_written(arguments: list[str]) -> None:
 def test_help_shows_an_example(command: str) -> None:
     result = _invoke(command, "--help")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert f"Example: piper-dsl {command}" in _words(result.stdout)
+    assert f"Example: piper-dsl {command}" in words(result.stdout)
 
 
 def test_without_arguments_help_is_shown() -> None:
-    text = _words(_invoke().output)
+    text = words(_invoke().output)
     for command in ("check", "simulate", "visualize", "compile", "run", "list", "show"):
         assert f" {command} " in text
 
@@ -257,11 +268,21 @@ def test_profiles_that_cannot_be_used(command: str, profile: str, message: str) 
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("name", "profile"), [("costs.toml", "[costs]\nF = 3.0\n"), ("costs.json", '{"costs": {"F": 3.0}}')]
+)
+def test_a_mark_of_the_byte_order_is_read_over(name: str, profile: str) -> None:
+    Path(name).write_text(profile, encoding="utf-8-sig")
+    result = _invoke("simulate", "1f1b", "-p", "p=1", "-p", "m=1", "--costs", name)
+    assert "makespan   5\n" in result.stdout
+
+
+@pytest.mark.usefixtures("folder")
 def test_compare_says_which_schedule_a_profile_does_not_fit() -> None:
     Path("costs.toml").write_text("[costs]\nF = [1, 2, 3, 4]")
     result = _invoke("compare", "1f1b", "interleaved_1f1b", "--costs", "costs.toml")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "the costs do not fit interleaved 1F1B: 4 costs of F for 8 stages" in _words(result.stdout)
+    assert "the costs do not fit interleaved 1F1B: 4 costs of F for 8 stages" in words(result.stdout)
 
 
 @pytest.mark.parametrize("command", ["check", "simulate"])
@@ -278,7 +299,7 @@ def test_compare_says_which_schedule_a_profile_does_not_fit() -> None:
 def test_memory_limits(command: str, limit: str, code: int, message: str) -> None:
     result = _invoke(command, "1f1b", "--memory-limit", limit)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert message in _words(result.stderr)
+    assert message in words(result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -322,13 +343,13 @@ def test_names_that_look_like_markup_are_names(arguments: list[str]) -> None:
 def test_a_graph_with_options_of_time() -> None:
     result = _invoke("visualize", "1f1b", "--graph", "needs", "-o", "g.svg", "--costs", "nofile")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "a graph shows no time" in _words(result.stderr)
+    assert "a graph shows no time" in words(result.stderr)
 
 
 def test_a_part_that_is_no_number() -> None:
     result = _invoke("simulate", "1f1b", "--released-at-input", "nan")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "released_at_input must be a finite number" in _words(result.stderr)
+    assert "released_at_input must be a finite number" in words(result.stderr)
 
 
 @pytest.mark.parametrize("command", LOADING)
@@ -336,4 +357,4 @@ def test_a_measured_timeline_where_a_schedule_is_asked_for(command: str, tmp_pat
     (tmp_path / "measured.json").write_text("{}")
     result = _invoke(command, str(tmp_path / "measured.json"))
     assert (result.exit_code, result.stdout) == (1, "")
-    assert ("this is no measured timeline" if command == "visualize" else "is no schedule") in _words(result.stderr)
+    assert ("this is no measured timeline" if command == "visualize" else "is no schedule") in words(result.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cli_words import words
 from typer.testing import CliRunner, Result
 
 from piper_dsl.cli.main import app
@@ -102,10 +103,15 @@ def test_every_option_of_a_picture() -> None:
 def test_graphs() -> None:
     assert "<title>stage 3" in _invoke("1f1b", "--graph", "stages", "-o", "-.svg").stdout
     assert _invoke("1f1b", "--graph", "needs", "-o", "needs.png").stdout == "wrote needs.png\n"
-    for arguments in (["1f1b", "gpipe", "-o", "x.svg"], ["1f1b"]):
+    for arguments, said in (
+        (["1f1b", "gpipe", "-o", "x.svg"], "-o graph.svg"),
+        (["1f1b"], "-o graph.svg"),
+        (["1f1b", "-p", "p=2,4", "-o", "x.svg"], "one value of p is wanted here"),
+        (["measured.json", "-o", "x.svg"], "name the schedule that ran, not measured.json"),
+    ):
         result = _invoke(*arguments, "--graph", "stages")
         assert result.exit_code == 2
-        assert "-o graph.svg" in result.stderr
+        assert said in words(result.stderr)
     stuck = _invoke("stuck.pipe", "--graph", "stages", "-o", "stages.dot")
     assert (stuck.exit_code, stuck.stdout) == (1, "wrote stages.dot\n")
     assert "error[P301]" in stuck.stderr
@@ -150,6 +156,11 @@ def test_a_measured_timeline_under_one_axis_with_its_prediction(folder: Path) ->
     assert (alone.exit_code, alone.stdout) == (0, "wrote alone.html\n")
     refused = _invoke("zb_h1", "-p", "p=2", "-p", "m=4", "measured.json")
     assert refused.exit_code == 1
+    other = _invoke("1f1b", "-p", "p=2", "-p", "m=8", "measured.json")
+    assert (other.exit_code, other.stdout) == (1, "")
+    assert other.stderr.startswith("error[P004]: measured.json was measured with m=4\n")
+    assert _invoke("1f1b", "-p", "m=4,8", "-p", "p=2", "measured.json", "-o", "page.html").exit_code == 0
+    assert '{"refusal":"m = 8, p = 2: measured.json was measured with m=4"}' in (folder / "page.html").read_text()
     assert refused.stderr.splitlines()[:2] == [
         "error[P003]: measured.json does not say how long I and W take, which ZB-H1 runs",
         "  = help: add --cost I=SECONDS --cost W=SECONDS, or a profile with --costs",
@@ -167,6 +178,46 @@ def test_several_values_make_a_page_with_sliders(folder: Path) -> None:
     assert "cannot draw a.svg for several values of a parameter" in refused.stderr
     nothing = _invoke("dualpipev", "-p", "p=4", "-p", "m=1,2", "-o", "page.html")
     assert (nothing.exit_code, "there is nothing to draw: p = 4, m = 1" in nothing.stderr) == (1, True)
+
+
+def test_a_variant_without_a_picture_is_one_that_is_refused(folder: Path) -> None:
+    assert _invoke("1f1b", "-p", "m=4,16", "--from", "30", "-o", "page.html").exit_code == 0
+    page = (folder / "page.html").read_text()
+    assert '{"refusal":"m = 4: there is nothing to draw from 30 to 21"}' in page
+    assert '"title":"1F1B  p=4 m=16 v=1"' in page
+    assert _invoke("1f1b", "-p", "p=2,4", "--ranks", "3", "-o", "page.html").exit_code == 0
+    assert '{"refusal":"p = 2: there is no rank 3 to draw"}' in (folder / "page.html").read_text()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nowhere.pipe", "-p", "m=4,8"], 1, "error[P001]: cannot read nowhere.pipe"),
+        (["1f1b", "1f1c", "-p", "m=4,8"], 1, "error[P001]: there is no schedule `1f1c`"),
+        (["1f1b", "-p", "q=4,8"], 1, "error[P212]: the schedule has no parameter `q`"),
+        (["broken.pipe", "-p", "n=4,8"], 1, "error[P101]"),
+        (["1f1b", "-p", "p=2,2"], 2, "'p=2,2': a value is there twice"),
+        (["1f1b", "-p", "p=2", "-p", "p=4"], 2, "'p=4': -p p is given twice"),
+        (["1f1b", "-p", "m=100000,100001"], 1, "error[P801]: these values make more than the 300,000 operations"),
+    ],
+)
+def test_what_no_values_would_mend_is_no_refused_variant(arguments: list[str], code: int, said: str) -> None:
+    Path("broken.pipe").write_text("param n = 1 ranks\n")
+    result = _invoke(*arguments, "-o", "page.html")
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in words(result.stderr)
+    assert not Path("page.html").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_options_that_would_say_nothing() -> None:
+    wide = _invoke("1f1b", "--width", "60", "-o", "a.txt")
+    assert (wide.exit_code, Path("a.txt").exists()) == (2, False)
+    assert "--width is that of text on the terminal" in words(wide.stderr)
+    assert "error[P801]: cannot draw a file without a name" in _invoke("1f1b", "-o", "").stderr
+    nameless = CliRunner().invoke(app, ["check", "stuck.pipe", "--draw", ""])
+    assert "error[P801]: cannot draw a file without a name" in nameless.stderr
 
 
 def test_findings_of_every_variant_are_said(folder: Path) -> None:
