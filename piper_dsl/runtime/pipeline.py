@@ -67,7 +67,7 @@ class Pipeline:
     is, and goes so between ranks; parameters, gradients and optimizers stay as they are.
 
     ``target`` is ``local``, ``ray-program``, ``ray-dag`` or ``auto``, which takes ray-program where every
-    rank can have a GPU or a core of its own, else local.
+    rank can have a GPU or a core of its own, and where ``RAY_ADDRESS`` names a cluster, else local.
 
     ``checkpoints`` is a folder for checkpoints, written every ``checkpoint_every`` steps and by :meth:`save`;
     :meth:`resume` takes one up. With ``max_restarts`` a rank that died is replaced that many times: all ranks

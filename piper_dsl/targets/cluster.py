@@ -15,7 +15,7 @@ import ray
 
 from ..diagnostics import Diagnostic, PipeError
 
-__all__ = ["joined", "start_or_join"]
+__all__ = ["joined", "named_cluster", "start_or_join"]
 
 _PATIENCE = 5.0
 """Seconds in which the head of a cluster has to answer; Ray itself would go on for minutes."""
@@ -45,11 +45,17 @@ def start_or_join(cpus: int) -> None:
 
     Raises :class:`PipeError` (P714) where that cluster does not answer.
     """
-    address = os.environ.get("RAY_ADDRESS", "local")
-    if address == "local":
+    address = named_cluster()
+    if address is None:
         _init(address="local", num_cpus=cpus, include_dashboard=False)
     else:
         _join(address)
+
+
+def named_cluster() -> str | None:
+    """The cluster that ``RAY_ADDRESS`` names; None where it is to be a Ray of our own."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    return None if address in ("", "local") else address
 
 
 def _join(address: str) -> None:
