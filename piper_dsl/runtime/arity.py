@@ -7,20 +7,24 @@ from collections.abc import Sequence
 
 from torch import nn
 
-__all__ = ["refuse_wrong_count"]
+__all__ = ["wrong_count"]
 
 
-def refuse_wrong_count(module: nn.Module, count: int, sources: Sequence[int]) -> None:
-    """Raises ValueError where a forward does not take ``count`` tensors, those of the stages ``sources``."""
-    parameters = inspect.signature(module.forward).parameters.values()
+def wrong_count(module: nn.Module, count: int, sources: Sequence[int]) -> str | None:
+    """That a forward does not take ``count`` tensors, those of the stages ``sources``; None where it may take them."""
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):
+        # What is not written in Python may not say what it takes.
+        return None
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     least = sum(p.default is p.empty for p in places)
     most = None if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(places)
     if least <= count and (most is None or count <= most):
-        return
+        return None
     taken = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
     names = ", ".join(p.name for p in places)
-    raise ValueError(f"its forward takes {taken} tensors ({names}), but {_giver(sources)} {count}") from None
+    return f"its forward takes {taken} tensors ({names}), but {_giver(sources)} {count}"
 
 
 def _giver(sources: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ from torch import nn
 
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.operations import Kind, Operation
-from .arity import refuse_wrong_count
+from .arity import wrong_count
 from .clock import clock_of
 from .failure import OperationFailed
 from .mail import Mail
@@ -142,8 +142,9 @@ class Rank:
         target = self._batch.targets.get((stage, microbatch))
         try:
             outputs, flags = runner.forward(microbatch, inputs, needs_grad, target and self._on_device(target))
-        except TypeError:
-            refuse_wrong_count(runner.module, len(inputs), self._graph.predecessors[stage])
+        except TypeError as error:
+            if said := wrong_count(runner.module, len(inputs), self._graph.predecessors[stage]):
+                raise ValueError(said) from error
             raise
         for successor in self._graph.successors[stage]:
             self._deliver(Kind.F, self._message(stage, successor, microbatch, outputs, flags))

@@ -22,7 +22,8 @@ def largest_message(specs: Sequence[RankSpec], batches: Sequence[Batch]) -> int 
     That only leaves buffers to be sized as they are used: a stage that is at fault says so when it runs.
     """
     try:
-        outputs = dry_run(specs, batches, lambda _, module, given: as_tuple(on_meta(module, given)))
+        training = batches[0].training
+        outputs = dry_run(specs, batches, lambda _, module, given: as_tuple(on_meta(module, given, training)))
     except Exception:
         return None
     successors = specs[0].graph.successors

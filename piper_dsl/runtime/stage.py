@@ -14,7 +14,7 @@ from .halves_check import checked_halves
 from .precision import Precision
 from .randomness import seed_generators
 
-__all__ = ["LossFunction", "Stage", "as_tuple"]
+__all__ = ["LossFunction", "Stage", "as_tuple", "loss_of"]
 
 Tensors = tuple[torch.Tensor, ...]
 LossFunction = Callable[..., torch.Tensor]
@@ -107,16 +107,10 @@ class Stage:
             outputs = as_tuple(self.module(*inputs))
             if self._loss_fn is None:
                 return outputs
-            loss = self._loss_fn(*outputs, *(held.target or ()))
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            raise TypeError(f"the loss must be one number in a tensor, not {_described(loss)}")
-        if torch.is_grad_enabled() and not loss.requires_grad and any(x.requires_grad for x in self._trainable(held)):
-            raise ValueError("the loss has no gradient, although what it is computed from is trained: is it detached?")
+            trains = any(x.requires_grad for x in (*self.parameters, *held.inputs))
+            loss = loss_of(self._loss_fn, (*outputs, *(held.target or ())), trains)
         self.losses[microbatch] = loss.detach()
         return (loss * self._scale,)
-
-    def _trainable(self, held: _Held) -> Iterable[torch.Tensor]:
-        return *self.parameters, *held.inputs
 
     def backward(self, microbatch: int, gradients: Tensors | None) -> Tensors:
         """The whole backward: accumulates parameter gradients, returns those of the inputs that need one."""
@@ -203,6 +197,19 @@ def as_tuple(outputs: object) -> Tensors:
         if not isinstance(part, torch.Tensor):
             raise TypeError(f"a stage returns a tensor or a tuple of tensors, not {_described(part)}")
     return parts
+
+
+def loss_of(loss_fn: LossFunction, values: Tensors, trains: bool) -> torch.Tensor:
+    """The loss of a microbatch. ``trains``: what it is computed from needs a gradient.
+
+    Raises TypeError where it is not a number, and ValueError where nothing would be trained by it.
+    """
+    loss = loss_fn(*values)
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        raise TypeError(f"the loss must be one number in a tensor, not {_described(loss)}")
+    if torch.is_grad_enabled() and trains and not loss.requires_grad:
+        raise ValueError("the loss has no gradient, although what it is computed from is trained: is it detached?")
+    return loss
 
 
 def _described(value: object) -> str:

@@ -12,6 +12,7 @@ from torch import nn
 
 import piper_dsl as piper
 from piper_dsl.lower import lower
+from piper_dsl.runtime.arity import wrong_count
 from piper_dsl.runtime.batch import split_batch
 from piper_dsl.runtime.launch import rank_specs
 from piper_dsl.runtime.settings import Settings
@@ -86,6 +87,72 @@ def test_the_first_stage_and_the_loss_are_named_too() -> None:
     assert "stage 0 cannot take what the batch has" in _message([nn.Linear(WIDE, WIDTH), nn.Tanh()])
     found = _message([_first(), nn.Tanh()], target=WIDE)
     assert found.startswith("P705: the loss of stage 1 cannot take torch.float32")
+
+
+class InPlace(nn.Module):
+    """Changes what it is given, which autograd forbids of a tensor that needs a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.mul_(2))
+
+
+class Two(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x * mask
+
+
+def test_what_autograd_forbids_is_found_where_an_input_needs_a_gradient_and_only_there() -> None:
+    found = _message([_first(), InPlace()])
+    assert found.startswith("P705: stage 1 cannot take what stage 0 returned torch.float32")
+    assert "a leaf Variable that requires grad is being used in an in-place operation" in found
+    x = torch.randn(2 * SAMPLES, WIDTH)
+    stages = [InPlace(), nn.Linear(WIDTH, WIDTH)]
+    with piper.Pipeline(stages, written(TEXT), loss_fn=nn.functional.mse_loss, optimizer=sgd) as pipeline:
+        assert pipeline.step(x, x) > 0
+    # Nor where nothing is trained.
+    with piper.Pipeline([nn.Linear(WIDTH, WIDTH), InPlace()], written(TEXT.replace("B[0:2] OPT", ""))) as pipeline:
+        pipeline.step(x)
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        ([Two(), nn.Tanh()], "P705: stage 0: its forward takes 2 tensors (x, mask), but the batch has 1"),
+        (
+            [nn.Linear(WIDTH, WIDTH), Two()],
+            "P705: stage 1: its forward takes 2 tensors (x, mask), but stage 0 returned 1",
+        ),
+    ],
+)
+def test_a_wrong_number_of_tensors_is_told_with_the_stage(stages: list[nn.Module], said: str) -> None:
+    assert _message(stages) == said
+
+
+class Native(nn.Module):
+    """Its forward is not written in Python, and does not say what it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+        self.forward = getattr
+
+
+def test_a_forward_that_does_not_say_what_it_takes_keeps_its_own_error() -> None:
+    assert wrong_count(Native(), 1, (0,)) is None
+    found = _message([nn.Linear(WIDTH, WIDTH), Native()])
+    assert found.startswith("P705: stage 1 cannot take what stage 0 returned torch.float32 (4, 3): TypeError: ")
+
+
+def test_who_only_evaluates_is_judged_in_that_mode() -> None:
+    # In training a norm over a batch of one is an error.
+    stages = [nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)]
+    x = torch.randn(2, WIDTH)
+    with piper.Pipeline(stages, written(TEXT), loss_fn=nn.functional.mse_loss, optimizer=sgd) as pipeline:
+        assert pipeline.evaluate(x, x) > 0
 
 
 @pytest.mark.parametrize("module", [Looks, Forgotten])

@@ -60,6 +60,11 @@ class PairWhenHot(Dense):
         return (hidden, hidden) if x.max() > HOT else hidden
 
 
+class LooksAtValues(Dense):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) if x.max() > HOT else self.linear(x) * 2
+
+
 class Returns(nn.Module):
     """Returns what it is told to."""
 
@@ -154,7 +159,7 @@ WRONG = {
     # name: (stages, place, message)
     "too few": (
         [Pair(), TakesThree()],
-        "P705: ",
+        "P705: stage 1: ",
         "its forward takes 3 tensors (hidden, shifted, mask), but stage 0 returned 2",
     ),
     "too many in one microbatch": (
@@ -164,7 +169,7 @@ WRONG = {
     ),
     "batch": (
         [TakesThree(), Dense()],
-        "P705: ",
+        "P705: stage 0: ",
         "its forward takes 3 tensors (hidden, shifted, mask), but the batch has 1",
     ),
     "nothing": ([Returns(()), Dense()], "P705: stage 0", "not an empty tuple"),
@@ -191,5 +196,11 @@ def test_a_wrong_number_names_stage_microbatch_and_counts(stages: list[nn.Module
 
 def test_a_loss_without_a_gradient_would_train_nothing() -> None:
     found = _failure([Dense(), Dense()], lambda hidden, target: (hidden.detach() - target).square().mean())
+    assert found.startswith("P705: the loss of stage 1 cannot take torch.float64 (2, 3), torch.float64 (2, 3): ")
+    assert "the loss has no gradient" in found
+
+
+def test_a_loss_without_a_gradient_is_found_in_the_first_step_where_stages_look_at_values() -> None:
+    found = _failure([Dense(), LooksAtValues()], lambda hidden, target: (hidden.detach() - target).square().mean())
     assert "stage 1, forward (F) of microbatch 0" in found
     assert "the loss has no gradient" in found
