@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .memory import ACTIVATIONS, Memory, find_messages
+from .memory import ACTIVATIONS, MOST, Memory, find_messages
 from .operations import TRANSFERS, Kind
 from .schedule import Schedule
 from .slots import Slots
@@ -20,9 +20,6 @@ __all__ = ["Costs", "default_costs"]
 
 UNIT = MappingProxyType({Kind.F: 1.0, Kind.B: 2.0, Kind.I: 1.0, Kind.W: 1.0, Kind.R: 1.0})
 """The unit costs; kinds not named take no time."""
-
-MOST = 1e100
-"""No cost is larger, in whatever unit."""
 
 Cost = float | Sequence[float]
 
@@ -37,7 +34,8 @@ class Costs:
     ``latency`` and the time that ``memory.output`` takes at ``bandwidth`` (in the unit of memory per unit of
     time); that occupies nobody.
 
-    Raises ValueError for a name that is no kind of operation and for negative or non-finite costs.
+    Raises ValueError for a name that is no kind of operation, and for costs that are negative, not finite or beyond
+    1e100.
     """
 
     kinds: Mapping[tuple[Kind, ...], tuple[float, ...] | float] = field(default_factory=dict)
@@ -63,6 +61,10 @@ class Costs:
                 raise ValueError(f"the cost of {name} must be at most {MOST:g}, not {cost}: sums would be infinite")
         if not bandwidth > 0:
             raise ValueError(f"the bandwidth must be more than 0, not {bandwidth}")
+        if np.any(np.asarray(memory.output) > MOST * bandwidth):
+            raise ValueError(
+                f"an output takes more than {MOST:g} at a bandwidth of {bandwidth}: sums would be infinite"
+            )
         values = {_kinds(name): tuple(c) if isinstance(c, Sequence) else float(c) for name, c in kinds.items()}
         object.__setattr__(self, "kinds", MappingProxyType(values))
         object.__setattr__(self, "latency", float(latency))

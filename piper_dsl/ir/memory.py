@@ -11,7 +11,10 @@ from .operations import BACKWARD, COMPUTE, Kind
 from .schedule import Schedule
 from .stage_values import by_stage
 
-__all__ = ["ACTIVATIONS", "SIZES", "Memory", "Messages", "activation_changes", "find_messages", "live_memory"]
+__all__ = ["ACTIVATIONS", "MOST", "SIZES", "Memory", "Messages", "activation_changes", "find_messages", "live_memory"]
+
+MOST = 1e100
+"""No size and no cost is larger, in whatever unit: sums would be infinite."""
 
 Size = float | Sequence[float]
 
@@ -27,7 +30,7 @@ class Memory:
     frees at I already, the rest at W. A sent output is freed when its SEND ends, or, with ``keeps_sent``,
     at the end of the step.
 
-    Raises ValueError for sizes that are negative or not finite, and for a part outside 0 to 1.
+    Raises ValueError for sizes that are negative, not finite or beyond 1e100, and for a part outside 0 to 1.
     """
 
     activation: Size = 1.0
@@ -44,6 +47,8 @@ class Memory:
             size = np.asarray(getattr(self, field.name), dtype=np.float64)
             if not np.all(np.isfinite(size)) or np.any(size < 0):
                 raise ValueError(f"the memory of {field.name} must be a finite number of at least 0, not {size}")
+            if np.any(size > MOST):
+                raise ValueError(f"the memory of {field.name} must be at most {MOST:g}, not {size}")
         if self.released_at_input > 1:
             raise ValueError(f"released_at_input must be a part from 0 to 1, not {self.released_at_input:g}")
 

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ..diagnostics import Diagnostic, PipeError
+from ..diagnostics import Diagnostic, PipeError, Source
 from .costs import Costs
 from .memory import ACTIVATIONS, SIZES, Memory
 
@@ -35,12 +35,12 @@ def read_profile(path: str) -> Costs:
     Raises :class:`PipeError` (P001, P003) for a file that cannot be read or says something else.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = Source.decoded(path, Path(path).read_bytes()).text
         document: dict[str, Any] = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
         return costs_of_document(document)
     except OSError as error:
         raise PipeError(Diagnostic("P001", f"cannot read {path}: {error.strerror}")) from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise PipeError(Diagnostic("P003", f"{path}: {error}", None, _EXAMPLE)) from error
 
 
@@ -55,7 +55,7 @@ def costs_document(costs: Costs) -> dict[str, Any]:
 def costs_of_document(document: Any) -> Costs:
     """The costs that a profile says. Raises ValueError and TypeError for one that says something else."""
     _only(document, (*_NUMBERS, "costs", "memory"), "a profile")
-    numbers = dict(_numbers("cost", {name: document[name] for name in _NUMBERS if name in document}))
+    numbers = dict(_single({name: document[name] for name in _NUMBERS if name in document}))
     costs = dict(_numbers("cost", document.get("costs", {})))
     return Costs(**numbers, memory=_memory(document.get("memory", {})), **costs)
 
@@ -65,8 +65,9 @@ def _memory(table: Any) -> Memory:
     keeps_sent = table.get("keeps_sent", False)
     if not isinstance(keeps_sent, bool):
         raise ValueError(f"keeps_sent must be true or false, not {keeps_sent}")
-    sizes = {name: size for name, size in table.items() if name != "keeps_sent"}
-    return Memory(keeps_sent=keeps_sent, **dict(_numbers("memory", sizes)))
+    parts = dict(_single({name: part for name, part in table.items() if name == "released_at_input"}))
+    sizes = dict(_numbers("memory", {name: size for name, size in table.items() if name in SIZES}))
+    return Memory(keeps_sent=keeps_sent, **parts, **sizes)
 
 
 def _only(table: Any, names: Iterable[str], where: str) -> None:
@@ -76,12 +77,24 @@ def _only(table: Any, names: Iterable[str], where: str) -> None:
         raise ValueError(f"unknown entries: {extra}; {where} has {', '.join(names)}")
 
 
+def _single(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The entries of a table that are one number each. Raises ValueError for any other."""
+    for name, value in table.items():
+        if not _is_number(value):
+            raise ValueError(f"{name} must be one number, not {value}")
+        yield name, value
+
+
 def _numbers(what: str, table: Any) -> Iterator[tuple[str, Any]]:
     """The entries of a table that are numbers, or lists of them. Raises ValueError for any other."""
     if not isinstance(table, dict):
         raise ValueError(f"the table of every {what} must be one, from name to number, not {table}")
     for name, value in table.items():
         values = value if isinstance(value, list) else [value]
-        if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in values):
+        if not all(map(_is_number, values)):
             raise ValueError(f"the {what} of {name} must be a number, or one for every stage, not {value}")
         yield name, value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -26,7 +26,7 @@ from ..check import check
 from ..diagnostics import Diagnostic, PipeError, Source
 from ..expand import expand
 from ..interop.pipe_text import to_pipe
-from ..ir.costs import MOST
+from ..ir.memory import MOST
 from ..ir.operations import TRANSFERS, Kind
 from ..ir.profile import costs_document, costs_of_document
 from ..ir.schedule import Schedule
@@ -93,7 +93,9 @@ def _document(text: str) -> Any:
 def _timeline(document: Any, path: str) -> Timeline:
     """Raises ValueError where the document says something else, PipeError where its schedule does."""
     _require_format(document)
-    schedule = expand(parse(Source(f"{path} (its schedule)", _typed(document, "schedule", str))))
+    text = _typed(document, "schedule", str)
+    text.encode()  # JSON can say half a character, which nobody could print
+    schedule = expand(parse(Source(f"{path} (its schedule)", text)))
     if findings := check(schedule):
         raise PipeError(*findings)
     schedule = replace(schedule, parameters=dict(_parameters(_typed(document, "parameters", dict))))
@@ -120,7 +122,7 @@ def _require_format(document: Any) -> None:
 
 def _shown(value: Any) -> str:
     """What a file says, as it stands there; of what is long, the beginning."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

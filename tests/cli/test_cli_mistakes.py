@@ -257,6 +257,18 @@ def test_a_script_that_would_never_step_is_not_written(folder: Path) -> None:
         ("memory = 3", "error[P003]: costs.toml: unknown entries: ['3']; its table `memory` has activation"),
         ("costs = 3", "error[P003]: costs.toml: the table of every cost must be one, from name to number, not 3"),
         ("bandwidth = 0", "error[P003]: costs.toml: the bandwidth must be more than 0, not 0"),
+        ("latency = [1, 2]", "error[P003]: costs.toml: latency must be one number, not [1, 2]"),
+        ("bandwidth = 'x'", "error[P003]: costs.toml: bandwidth must be one number, not x"),
+        (
+            "[memory]\nreleased_at_input = [0, 1]",
+            "error[P003]: costs.toml: released_at_input must be one number, not [0",
+        ),
+        (
+            "[memory]\noutput = 1e308",
+            "error[P003]: costs.toml: the memory of output must be at most 1e+100, not 1e+308",
+        ),
+        ("bandwidth = 1e-320\n[memory]\noutput = 1", "error[P003]: costs.toml: an output takes more than 1e+100 at a"),
+        ("latency = 1" + "0" * 400, "error[P003]: costs.toml: int too large to convert to float"),
         ("[costs]\nF = -1", "error[P003]: costs.toml: the cost of F must be a finite number of at least 0"),
     ],
 )
@@ -275,6 +287,13 @@ def test_a_mark_of_the_byte_order_is_read_over(name: str, profile: str) -> None:
     Path(name).write_text(profile, encoding="utf-8-sig")
     result = _invoke("simulate", "1f1b", "-p", "p=1", "-p", "m=1", "--costs", name)
     assert "makespan   5\n" in result.stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_profile_that_is_no_text() -> None:
+    result = _invoke("simulate", "1f1b", "--costs", "binary.pipe")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error[P001]: binary.pipe is not UTF-8 text: byte 5 is 0xff\n")
 
 
 @pytest.mark.usefixtures("folder")

@@ -132,6 +132,7 @@ def test_what_is_long_is_not_repeated_whole(path: Path) -> None:
     [
         (["schedule"], 7, "its `schedule` must be a str, not int"),
         (["schedule"], "ranks 2", "its schedule cannot be used: "),
+        (["schedule"], 'schedule "\ud800"', "surrogates not allowed"),
         (["schedule"], "ranks 1 microbatches 1 rank 0: B0 F0", "its schedule cannot be used: 0B0 runs before"),
         (["parameters", "p"], "two", 'its parameter p must be a whole number that schedules can have, not "two"'),
         (["parameters", "p"], True, "its parameter p must be a whole number that schedules can have, not true"),
