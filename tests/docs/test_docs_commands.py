@@ -6,6 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -106,4 +107,4 @@ def _require_solver(command: Command) -> None:
 
 
 def _outputs(arguments: list[str]) -> list[str]:
-    return [path for option, path in zip(arguments, arguments[1:], strict=False) if option == "-o"]
+    return [path for option, path in pairwise(arguments) if option == "-o"]
