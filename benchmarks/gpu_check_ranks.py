@@ -19,8 +19,9 @@ from piper_dsl.runtime.batch import signature
 from piper_dsl.runtime.measure import StepReport
 from piper_dsl.runtime.rank import Rank
 from piper_dsl.runtime.spec import Batch, RankSpec
+from piper_dsl.targets.groups import WirePlan
 from piper_dsl.targets.interpreter import Interpreter
-from piper_dsl.targets.wire import Wire, WirePlan
+from piper_dsl.targets.wire import Wire
 
 LOCALHOST = "127.0.0.1"
 

@@ -11,7 +11,7 @@ import torch
 from .layout import Layout
 from .message import Message
 
-__all__ = ["Packed", "can_pack"]
+__all__ = ["Packed", "bytes_of", "can_pack", "writable"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Packed:
 
     @classmethod
     def of(cls, message: Message) -> Packed:
-        parts = tuple(_bytes(x) for x in message.tensors)
+        parts = tuple(bytes_of(x) for x in message.tensors)
         return cls(message.step, message.source, message.target, message.microbatch, Layout.of(message), parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -39,15 +39,17 @@ class Packed:
     def message(self) -> Message:
         """The message, on the CPU. Its memory is that of the parts, unless that cannot be written to."""
         rows = zip(self.parts, self.layout.dtypes, self.layout.shapes, strict=True)
-        tensors = tuple(torch.from_numpy(_writable(part)).view(dtype).view(shape) for part, dtype, shape in rows)
+        tensors = tuple(torch.from_numpy(writable(part)).view(dtype).view(shape) for part, dtype, shape in rows)
         return Message(self.step, self.source, self.target, self.microbatch, tensors, self.layout.needs_grad)
 
 
-def _bytes(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+def bytes_of(tensor: torch.Tensor) -> np.ndarray:
+    """The values of a tensor, one behind the other (uint8). On the CPU not copied where they lie so."""
+    values = tensor.detach().cpu().resolve_conj().resolve_neg()
+    return values.contiguous().view(-1).view(torch.uint8).numpy()
 
 
-def _writable(part: np.ndarray) -> np.ndarray:
+def writable(part: np.ndarray) -> np.ndarray:
     """The same bytes: what Ray reads from its object store cannot be written to."""
     return part if part.flags.writeable else part.copy()
 

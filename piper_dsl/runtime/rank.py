@@ -50,7 +50,7 @@ class Rank:
         clock = clock_of(spec.device)
         self._mark = clock.mark
         self._log = StepLog(clock)
-        self.doing: tuple[str, float] = ("waiting for the first step", time.monotonic())
+        self._doing: tuple[str, Operation | None, float] = ("waiting for the first step", None, time.monotonic())
 
     def _stage(self, stage: int, module: nn.Module) -> Stage:
         spec = self._spec
@@ -64,6 +64,11 @@ class Rank:
             trained=spec.trained,
             recomputed=frozenset(i for s, i in spec.recomputed if s == stage),
         )
+
+    def doing(self) -> str:
+        """What the rank is doing, in words, and for how long. They are found here: operations are many."""
+        what, operation, since = self._doing
+        return f"{what}{operation or ''}, for {time.monotonic() - since:.1f} s"
 
     # --- a step ------------------------------------------------------------------------------
 
@@ -79,7 +84,7 @@ class Rank:
 
     def drop(self) -> None:
         """Some rank did not, or the step only evaluates: it leaves no trace."""
-        self.doing = (f"done with step {self._batch.step}", time.monotonic())
+        self._doing = (f"done with step {self._batch.step}", None, time.monotonic())
         for stage in self._stages.values():
             stage.undo()
         self.updates.drop()
@@ -92,7 +97,7 @@ class Rank:
         for stage, entry in self.updates.due(squared_norm):
             operation = Operation(Kind.OPT, stage)
             start = self._mark()
-            self.doing = (str(operation), time.monotonic())
+            self._doing = ("", operation, time.monotonic())
             try:
                 self.updates.step(stage)
             except Exception as error:
@@ -102,7 +107,7 @@ class Rank:
     def report(self) -> RankReport:
         """The losses and what ran when; ends a step."""
         losses = {(s, i): float(x) for s, stage in self._stages.items() for i, x in stage.losses.items()}
-        self.doing = (f"done with step {self._batch.step}", time.monotonic())
+        self._doing = (f"done with step {self._batch.step}", None, time.monotonic())
         return self._log.report(losses, self.updates.norm)
 
     # --- operations --------------------------------------------------------------------------
@@ -113,7 +118,7 @@ class Rank:
         Raises :class:`OperationFailed`, which names rank and operation, for whatever it raises.
         """
         start = self._mark()
-        self.doing = (str(operation), time.monotonic())
+        self._doing = ("", operation, time.monotonic())
         try:
             self._methods[operation.kind](self, operation.stage, operation.microbatch)
         except Exception as error:
@@ -121,7 +126,7 @@ class Rank:
         entry = self._log.add(operation, start, self._mark())
         if operation.kind is Kind.OPT:
             self.updates.note(operation.stage, entry)
-        self.doing = (f"waiting after {operation}", time.monotonic())
+        self._doing = ("waiting after ", operation, time.monotonic())
 
     def skip(self, operation: Operation) -> None:
         """What is left of an operation where the step has failed: what all copies of a stage do together."""

@@ -11,10 +11,9 @@ from torch import nn
 
 from ..ir.graph import StageGraph
 from ..ir.placement import Placement
-from .message import Message
 from .optimizer import OptimizerFactory, SchedulerFactory
-from .packed import Packed, can_pack
 from .shared import SharedGroup
+from .stacked import stacked, unstacked
 from .stage import LossFunction
 
 __all__ = ["Batch", "RankSpec"]
@@ -67,21 +66,9 @@ class Batch:
     updates: bool = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as bytes, microbatch by microbatch: a tensor that is a part of another would bring all of it."""
-        data = tuple(_packed(self.step, part) for part in (self.inputs, self.targets))
-        return _unpacked, (self.step, *data, self.training, self.updates)
-
-
-def _packed(step: int, data: Mapping[tuple[int, int], Tensors]) -> dict[tuple[int, int], Packed | Tensors]:
-    return {
-        (stage, i): Packed.of(Message(step, stage, stage, i, tensors)) if can_pack(tensors) else tensors
-        for (stage, i), tensors in data.items()
-    }
-
-
-def _tensors(data: Mapping[tuple[int, int], Packed | Tensors]) -> dict[tuple[int, int], Tensors]:
-    return {key: part.message().tensors if isinstance(part, Packed) else part for key, part in data.items()}
+        """Pickled as bytes of its microbatches alone: a tensor that is a part of another would bring all of it."""
+        return _unpacked, (self.step, stacked(self.inputs), stacked(self.targets), self.training, self.updates)
 
 
 def _unpacked(step: int, inputs: Any, targets: Any, training: bool, updates: bool) -> Batch:
-    return Batch(step, _tensors(inputs), _tensors(targets), training, updates)
+    return Batch(step, unstacked(inputs), unstacked(targets), training, updates)

@@ -1,4 +1,4 @@
-"""Buffers for messages that arrive, used again as soon as nobody looks into them."""
+"""Buffers for messages, used again as soon as nobody looks into them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 import torch
 
-__all__ = ["Buffers"]
+__all__ = ["Buffers", "capacity"]
 
 
 def _references(pool: deque[np.ndarray]) -> int:
@@ -18,6 +18,12 @@ def _references(pool: deque[np.ndarray]) -> int:
 
 # How many there are if nobody else uses it; Pythons differ in what the question itself adds.
 _OURS = _references(deque([np.empty(1)]))
+
+
+def capacity(nbytes: int) -> int:
+    """The next power of two: so there are few sizes, however many messages have, and what is not used of one is never
+    touched, so takes no memory."""
+    return 1 << max(0, nbytes - 1).bit_length()
 
 
 class Buffers:
@@ -33,14 +39,11 @@ class Buffers:
         """A buffer that no tensor looks into; its content is whatever it was."""
         if self._device != "cpu":
             return torch.empty(nbytes, dtype=torch.uint8, device=self._device)
-        pool = self._pools.setdefault(nbytes, deque())
+        size = capacity(nbytes)
+        pool = self._pools.setdefault(size, deque())
         # The one that was handed out longest ago is the likeliest to be free.
         if pool and _references(pool) <= _OURS:
             pool.rotate(-1)
         else:
-            pool.append(np.empty(nbytes, dtype=np.uint8))
-        return torch.from_numpy(pool[-1])
-
-    def clear(self) -> None:
-        """Forgets all buffers: other sizes are coming."""
-        self._pools.clear()
+            pool.append(np.empty(size, dtype=np.uint8))
+        return torch.from_numpy(pool[-1][:nbytes])

@@ -11,7 +11,8 @@ import torch
 from ..runtime.layout import Layout
 from .actions import Transfer
 from .buffers import Buffers
-from .wire import Wire
+from .groups import Groups
+from .head import HEAD
 
 __all__ = ["Incoming"]
 
@@ -22,8 +23,8 @@ AHEAD = 4
 class Incoming:
     """What one rank receives from one other in a step; ``order`` is the order of the program's RECVs."""
 
-    def __init__(self, wire: Wire, buffers: Buffers, order: Sequence[Transfer], layouts: dict[int, Layout]) -> None:
-        self._wire = wire
+    def __init__(self, groups: Groups, buffers: Buffers, order: Sequence[Transfer], layouts: dict[int, Layout]) -> None:
+        self._groups = groups
         self._buffers = buffers
         self._order = order
         self._layouts = layouts
@@ -37,8 +38,8 @@ class Incoming:
         """Lets a message arrive, with all before it, and some ahead of what was taken."""
         through = self._taken + AHEAD if transfer is None else self._place[transfer.tag] + 1
         for one in self._order[self._posted : through]:
-            buffer = self._buffers.take(self._layouts[one.tag].nbytes)
-            self._works[one.tag] = self._wire.receive(buffer, one.peer, 2 * one.tag), buffer
+            buffer = self._buffers.take(HEAD + self._layouts[one.tag].nbytes)
+            self._works[one.tag] = self._groups.receive(buffer, one.peer, 2 * one.tag), buffer
         self._posted = max(self._posted, min(through, len(self._order)))
 
     def take(self, transfer: Transfer) -> torch.Tensor:
@@ -52,23 +53,23 @@ class Incoming:
 
     def learn(self, transfer: Transfer) -> torch.Tensor | None:
         """Waits for a message whose layout comes with it, and for those before it where they come in order."""
-        waiting = self._order[self._posted : self._place[transfer.tag] + 1] if self._wire.ordered else [transfer]
+        waiting = self._order[self._posted : self._place[transfer.tag] + 1] if self._groups.ordered else [transfer]
         for one in waiting:
             self._learnt[one.tag] = self._learn_one(one)
-        self._posted += len(waiting) if self._wire.ordered else 0
+        self._posted += len(waiting) if self._groups.ordered else 0
         return self._learnt.pop(transfer.tag)
 
     def _learn_one(self, transfer: Transfer) -> torch.Tensor | None:
         """None where the sender had failed: then nothing follows."""
-        tag, device = 2 * transfer.tag + 1, self._wire.device
+        tag, device = 2 * transfer.tag + 1, self._groups.device
         length = torch.zeros(1, dtype=torch.int64, device=device)
-        self._wire.receive(length, transfer.peer, tag).wait()
+        self._groups.receive(length, transfer.peer, tag).wait()
         words = torch.empty(int(length.item()), dtype=torch.uint8, device=device)
-        self._wire.receive(words, transfer.peer, tag).wait()
+        self._groups.receive(words, transfer.peer, tag).wait()
         layout = pickle.loads(bytes(words.cpu().numpy()))
         if layout is None:
             return None
         self._layouts[transfer.tag] = layout
-        buffer = self._buffers.take(layout.nbytes)
-        self._wire.receive(buffer, transfer.peer, 2 * transfer.tag).wait()
+        buffer = self._buffers.take(HEAD + layout.nbytes)
+        self._groups.receive(buffer, transfer.peer, 2 * transfer.tag).wait()
         return buffer

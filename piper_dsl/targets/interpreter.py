@@ -10,7 +10,6 @@ from ..runtime.message import Message
 from ..runtime.rank import Rank
 from ..runtime.spec import Batch
 from .actions import Compute, Free, Post, Send, Transfer, meets, row_actions
-from .links import Links
 from .wire import Wire
 
 __all__ = ["Interpreter"]
@@ -28,7 +27,7 @@ class Interpreter:
     def __init__(self, rank: Rank, program: Program, wire: Wire) -> None:
         self._rank = rank
         self._wire = wire
-        self._links = Links(wire, meets(program))
+        self._links = wire.links(meets(program))
         self._actions = {training: row_actions(program, rank.number, training) for training in (True, False)}
         self._receives = {
             training: [action.transfer for action in actions if isinstance(action, Post)]

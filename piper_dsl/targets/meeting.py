@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-__all__ = ["machines", "opened"]
+__all__ = ["on_one_machine", "opened"]
 
 PATIENCE = 60.0
 """Seconds in which the others have opened theirs."""
@@ -25,14 +25,15 @@ _CREDENTIALS = struct.Struct("3i")
 """Process, user and group at the other end of a connection."""
 
 
-def machines(rank: int, ranks: int, store: TCPStore) -> list[str]:
-    """Where every rank runs; empty for one that no line can lead to. All ranks ask at once."""
+def on_one_machine(rank: int, ranks: int, store: TCPStore) -> bool:
+    """Whether lines lead from each rank to every other. All ask at once, and hear the same."""
     store.set(f"machine {rank}", _here())
-    return [store.get(f"machine {other}").decode() for other in range(ranks)]
+    machines = {store.get(f"machine {other}").decode() for other in range(ranks)}
+    return len(machines) == 1 and "" not in machines
 
 
 def _here() -> str:
-    """The machine, Ray's node on it, the network and the user: what lines lead through. Only Linux has it all."""
+    """The machine, Ray's node on it, the network and the user: what lines lead through. Empty where it is not Linux."""
     try:
         machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         network = os.stat("/proc/self/ns/net").st_ino

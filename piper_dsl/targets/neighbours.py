@@ -1,40 +1,32 @@
-"""The ranks of this machine, and the lines to them. While a rank waits for one, it hears what all of them say.
+"""The links of a rank where all ranks are on one machine. While it waits for one, it hears what all of them say.
 
 So slots are emptied whatever a rank waits for, and no two ranks can wait for each other.
 """
 
 from __future__ import annotations
 
-import pickle
 import select
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from socket import socket
 
-import torch
-
-from ..runtime.layout import Head, Layout
 from ..runtime.message import Message
 from .actions import Transfer
-from .buffers import Buffers
 from .line import Line
 
 __all__ = ["Neighbours"]
 
 
 class Neighbours:
-    """The lines of one rank, over open ``connections`` to other ranks."""
+    """The lines of one rank, over open ``connections`` to other ranks. These are its ``Links``."""
 
     def __init__(self, rank: int, connections: Mapping[int, socket]) -> None:
         self._rank = rank
-        self._buffers = Buffers("cpu")
-        self._lines = {peer: Line(peer, connection, self._buffers) for peer, connection in connections.items()}
+        self._step = -1
+        self._lines = {peer: Line(peer, connection) for peer, connection in connections.items()}
         self._by_file = {line.fileno(): line for line in self._lines.values()}
         self._poll = select.poll()
         for file in self._by_file:
             self._poll.register(file, select.POLLIN)
-
-    def __contains__(self, rank: int) -> bool:
-        return rank in self._lines
 
     def _hear(self) -> None:
         """Waits until somebody says something, and hears all who do."""
@@ -43,50 +35,34 @@ class Neighbours:
 
     # --- messages ----------------------------------------------------------------------------
 
-    def introduce(self, transfer: Transfer, layout: Layout | None) -> None:
-        """Sends the layout of a message, or that there is none, before the message itself."""
-        words = torch.frombuffer(bytearray(pickle.dumps(layout)), dtype=torch.uint8)
-        line = self._ready(transfer.peer)
-        ring, turn = line.room(len(words))
-        ring.slot(turn, len(words)).copy_(words)
-        line.publish(2 * transfer.tag + 1, len(words))
+    def begin(self, step: int, signature: Hashable, receives: Iterable[Transfer]) -> None:
+        """Starts a step. Messages say themselves what they are, so nothing is to be learnt of its data."""
+        self._step = step
 
-    def send(self, transfer: Transfer, layout: Layout, message: Message | None, step: int) -> None:
-        """Sends a message, or a head that says there is none."""
-        line = self._ready(transfer.peer)
-        ring, turn = line.room(layout.nbytes)
-        Head(step, transfer.tag, message is not None).write(ring.slot(turn, layout.nbytes))
-        if message is not None:
-            for view, tensor in zip(ring.views(turn, layout), message.tensors, strict=True):
-                view.copy_(tensor)
-        line.publish(2 * transfer.tag, layout.nbytes)
-
-    def _ready(self, peer: int) -> Line:
-        """The line to a rank, once there is a slot to fill."""
-        line = self._lines[peer]
+    def send(self, transfer: Transfer, message: Message | None) -> None:
+        """Sends a message, once there is a slot for it."""
+        line = self._lines[transfer.peer]
         while not line.credits:
             self._hear()
-        return line
+        line.send(transfer.tag, self._step, message)
 
-    def take(self, transfer: Transfer) -> torch.Tensor:
+    def post(self, transfer: Transfer) -> None:
+        """Messages come by themselves."""
+
+    def receive(self, transfer: Transfer) -> Message | None:
         """Waits for a message."""
-        return self._arrived(transfer.peer, 2 * transfer.tag)
-
-    def learn(self, transfer: Transfer) -> Layout | None:
-        """Waits for the layout of a message; None where the sender had failed: then no message follows."""
-        words = self._arrived(transfer.peer, 2 * transfer.tag + 1)
-        layout: Layout | None = pickle.loads(bytes(words.numpy()))
-        return layout
-
-    def _arrived(self, peer: int, tag: int) -> torch.Tensor:
-        arrived = self._lines[peer].arrived
-        while tag not in arrived:
+        arrived = self._lines[transfer.peer].arrived
+        while transfer.tag not in arrived:
             self._hear()
-        return arrived.pop(tag)
+        step, layout, tensors = arrived.pop(transfer.tag)
+        if step != self._step:
+            raise ValueError(f"message {transfer.tag} of step {self._step} was due, but that of step {step} arrived")
+        if layout is None:
+            return None
+        return Message(step, transfer.source, transfer.target, transfer.microbatch, tensors, layout.needs_grad)
 
-    def forget(self) -> None:
-        """Drops buffers: other sizes are coming."""
-        self._buffers.clear()
+    def end(self, good: bool) -> None:
+        """All that was sent has been taken out."""
 
     # --- what all ranks agree about ----------------------------------------------------------
 

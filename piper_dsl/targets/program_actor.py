@@ -11,9 +11,9 @@ from ..lower.program import Program
 from ..runtime.failure import OperationFailed
 from ..runtime.report import RankReport
 from ..runtime.spec import Batch
+from .groups import WirePlan
 from .interpreter import Interpreter
 from .rank_host import RankHost
-from .wire import WirePlan
 
 __all__ = ["ACTOR_OPTIONS", "ProgramActor"]
 

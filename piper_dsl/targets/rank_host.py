@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 import torch
@@ -14,7 +13,8 @@ from ..runtime.failure import OperationFailed, where_raised
 from ..runtime.rank import Rank
 from ..runtime.report import RankReport
 from ..runtime.spec import RankSpec
-from .wire import Wire, WirePlan
+from .groups import WirePlan
+from .wire import Wire
 
 __all__ = ["RankHost"]
 
@@ -31,8 +31,7 @@ class RankHost:
 
     def where(self) -> str:
         """What the rank is doing, in words."""
-        doing, since = self._rank.doing
-        return f"{doing}, for {time.monotonic() - since:.1f} s"
+        return self._rank.doing()
 
     def started(self) -> tuple[int, tuple[str, tuple[str, ...]] | None]:
         """The process, and why the rank could not be made there, with its traceback; None if it could."""
@@ -50,7 +49,7 @@ class RankHost:
         """
         updates = self._rank.updates
         updates.share()
-        norm = self._wire.total([updates.squared_norm()])[0] if updates.clips else None
+        norm = self._wire.total(updates.squared_norm()) if updates.clips else None
         try:
             self._rank.update(norm)
         except OperationFailed as failure:

@@ -19,9 +19,9 @@ from ..runtime.report import RankReport, StepOutcome
 from ..runtime.resources import Resources
 from ..runtime.spec import Batch, RankSpec
 from .crew import Crew, last_line
+from .groups import Pair, WirePlan
 from .ray_session import RaySession
 from .watchdog import Watchdog
-from .wire import Pair, WirePlan
 
 __all__ = ["Outcome", "RayTarget"]
 

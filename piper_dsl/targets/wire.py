@@ -1,133 +1,67 @@
 """How the ranks are connected: who sends to whom, and what all of them agree about.
 
-Ranks of one machine have lines to each other; the others, and all on GPUs, meet in process groups. Under gloo
-one group carries everything, and a message is found by its tag. NCCL has no tags: every directed pair of ranks
-that sends has a communicator of its own (transport ``direction``).
+Where all ranks are on one machine they have lines to each other. Else, and on GPUs, they meet in process groups,
+which also sum gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from dataclasses import replace
 
 import torch
-import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..runtime.shared import SharedGroup
-from .meeting import machines, opened
+from .group_links import GroupLinks
+from .groups import Groups, WirePlan, joined_store
+from .links import Links
+from .meeting import on_one_machine, opened
 from .neighbours import Neighbours
 
-__all__ = ["Pair", "Wire", "WirePlan"]
-
-CONNECT = timedelta(seconds=60)
-NEVER = timedelta(days=365)
-"""What takes too long is for the watchdog to say."""
-
-Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class WirePlan:
-    """What every rank connects, the same on all: the store's address, directed pairs, groups that sum gradients.
-
-    ``ordered``: a communicator for every pair, on which messages arrive in order.
-    """
-
-    host: str
-    port: int
-    ranks: int
-    device: str
-    pairs: tuple[Pair, ...]
-    summing: tuple[tuple[int, ...], ...]
-    ordered: bool
+__all__ = ["Wire"]
 
 
 class Wire:
     """One rank's end of everything. All ranks make theirs at once."""
 
     def __init__(self, rank: int, plan: WirePlan) -> None:
-        self.device = plan.device
-        self.ordered = plan.ordered
-        self._rank = rank
-        backend = "nccl" if plan.device == "cuda" else "gloo"
-        store = TCPStore(plan.host, plan.port, is_master=False, timeout=CONNECT)
-        where = machines(rank, plan.ranks, store) if plan.device == "cpu" else []
-        self.near = Neighbours(rank, opened(rank, _near(rank, plan, where), store))
-        self._together = plan.ranks > 1 and _one(where)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=plan.ranks, timeout=NEVER)
-        # All ranks make all groups, in one order.
-        pairs = {pair: dist.new_group(sorted(pair), timeout=NEVER) for pair in plan.pairs if plan.ordered}
-        # The group of a pair, and the number of the other rank in it. A group's own methods, since those of
-        # torch.distributed check at length what is known here, for every message.
-        self._ends: dict[Pair, tuple[Any, int]] = {
-            pair: (group, dist.get_group_rank(group, pair[1] if rank == pair[0] else pair[0]))
-            for pair, group in pairs.items()
-            if rank in pair
-        }
-        self._all: Any = dist.group.WORLD
-        self._sums: dict[int, tuple[Any, torch.Tensor]] = {}
-        self._summing = {ranks: dist.new_group(list(ranks), timeout=NEVER) for ranks in plan.summing}
-        for pair in plan.pairs:
-            self._greet(pair)
+        store = joined_store(plan)
+        near = plan.device == "cpu" and on_one_machine(rank, plan.ranks, store)
+        self._near = Neighbours(rank, opened(rank, _peers(rank, plan), store)) if near else None
+        pairs = () if near else plan.pairs
+        self._groups = None if near and not plan.summing else Groups(rank, replace(plan, pairs=pairs), store)
 
-    def _greet(self, pair: Pair) -> None:
-        """Opens a connection before the first step, in the same order everywhere."""
-        hello = torch.zeros(1, device=self.device)
-        sender, receiver = pair
-        if self._rank == sender and receiver not in self.near:
-            self.send(hello, receiver, 0).wait()
-        elif self._rank == receiver and sender not in self.near:
-            self.receive(hello, sender, 0).wait()
-
-    def send(self, buffer: torch.Tensor, peer: int, tag: int) -> Any:
-        """Starts to send; what it returns is to be waited for before the buffer changes."""
-        group, number = self._ends.get((self._rank, peer), (self._all, peer))
-        return group.send([buffer], number, tag)
-
-    def receive(self, buffer: torch.Tensor, peer: int, tag: int) -> Any:
-        """Lets a message of exactly the buffer's size arrive; what it returns is to be waited for, once."""
-        group, number = self._ends.get((peer, self._rank), (self._all, peer))
-        return group.recv([buffer], number, tag)
+    def links(self, bounded: bool) -> Links:
+        """What carries messages. ``bounded``: the program also runs where a send waits for its receive."""
+        return self._near or GroupLinks(self._far, bounded)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
-        return bool(self.total([float(flag)])[0])
+        return bool(self.total(float(flag)))
 
-    def total(self, numbers: Sequence[float]) -> list[float]:
-        """The numbers, summed over all ranks."""
-        if self._together:
-            return [self.near.total(number) for number in numbers]
-        found = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        dist.all_reduce(found)
-        return [float(x) for x in found.tolist()]
+    def total(self, number: float) -> float:
+        """The number, summed over all ranks."""
+        return self._near.total(number) if self._near else self._far.total(number)
 
     def start(self, group: SharedGroup, part: torch.Tensor) -> None:
         """Begins to sum a tensor in place over the ranks of a group, in the background."""
-        work = dist.all_reduce(part, group=self._summing[group.ranks], async_op=True)
-        self._sums[group.number] = work, part
+        self._far.start(group, part)
 
     def take(self, group: SharedGroup) -> torch.Tensor:
         """Waits for a sum."""
-        work, total = self._sums.pop(group.number)
-        work.wait()
-        return total
+        return self._far.take(group)
 
     def forget(self, group: SharedGroup) -> None:
         """Waits for a sum, which nobody wants: the next one of the group would be taken for it."""
-        self.take(group)
+        self._far.take(group)
+
+    @property
+    def _far(self) -> Groups:
+        assert self._groups is not None
+        return self._groups
 
 
-def _one(machines: Sequence[str]) -> bool:
-    """Whether all ranks run on one machine."""
-    return "" not in machines and len(set(machines)) == 1
-
-
-def _near(rank: int, plan: WirePlan, machines: Sequence[str]) -> set[int]:
-    """The ranks on this machine that a rank talks to; where all are there, also rank 0 to everyone."""
+def _peers(rank: int, plan: WirePlan) -> set[int]:
+    """The ranks that a rank talks to; those of its messages, and rank 0 to everyone."""
     talks = {other for pair in plan.pairs if rank in pair for other in pair}
-    if _one(machines):
-        talks |= set(range(plan.ranks)) if rank == 0 else {0}
-    return {other for other in talks - {rank} if machines and machines[rank] and machines[other] == machines[rank]}
+    talks |= set(range(plan.ranks)) if rank == 0 else {0}
+    return talks - {rank}

@@ -263,3 +263,10 @@ def first_and_last(*tensors: torch.Tensor) -> torch.Tensor:
 
 def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+class Moody(nn.Module):
+    """Returns less than last time where its input is large."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, : WIDTH - int(x.max() > 10)]

@@ -19,6 +19,8 @@ TENSORS = (
     torch.tensor(2.5, dtype=torch.bfloat16),
     torch.zeros(0, 3),
     torch.randn(2, 2, requires_grad=True),
+    torch.randn(2, 3, dtype=torch.complex64).conj(),
+    torch.randn(2, dtype=torch.complex64).conj().imag,
 )
 
 
@@ -43,6 +45,30 @@ def test_a_microbatch_does_not_bring_its_batch_along() -> None:
     assert (found.step, found.training, found.updates) == (7, False, False)
     assert torch.equal(torch.cat([found.inputs[0, i][0] for i in range(8)]), whole)
     assert _same(found.targets[1, 0][0], TENSORS[0])
+
+
+def test_data_of_any_kind_comes_out_as_it_went_in() -> None:
+    batch = Batch(0, {(stage, i): TENSORS for stage in (0, 3) for i in (4, 1, 2)}, {(3, 1): (torch.zeros(2, 0),)})
+    found = pickle.loads(pickle.dumps(batch))
+    assert list(found.inputs) == list(batch.inputs)
+    assert all(all(map(_same, tensors, TENSORS)) for tensors in found.inputs.values())
+    assert found.targets[3, 1][0].shape == (2, 0)
+
+
+def test_microbatches_share_nothing_once_they_have_arrived() -> None:
+    found = pickle.loads(pickle.dumps(Batch(0, {(0, i): (torch.zeros(2),) for i in range(3)}))).inputs
+    version = found[0, 1][0]._version
+    found[0, 0][0].add_(1)
+    assert [found[0, i][0].tolist() for i in range(3)] == [[1, 1], [0, 0], [0, 0]]
+    assert found[0, 1][0]._version == version
+
+
+def test_microbatches_of_different_shapes_are_not_stacked() -> None:
+    sent = {(0, 0): (torch.ones(2),), (0, 1): (torch.ones(3), torch.ones(1))}
+    found = pickle.loads(pickle.dumps(Batch(0, sent))).inputs
+    assert {key: [x.shape for x in xs] for key, xs in found.items()} == {
+        k: [x.shape for x in v] for k, v in sent.items()
+    }
 
 
 @pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.nn.Parameter(torch.ones(2))])
