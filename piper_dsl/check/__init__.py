@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from ..diagnostics import Diagnostic, in_source_order
 from ..ir.memory import ACTIVATIONS, Memory
@@ -14,6 +15,9 @@ from .order import check_order
 from .transfer import check_collectives, check_transfers
 
 __all__ = ["check"]
+
+_FOUND: WeakKeyDictionary[Schedule, tuple[Diagnostic, ...]] = WeakKeyDictionary()
+"""What is wrong with schedules whatever the transport, while they live: who lowers or draws one checks it again."""
 
 
 def check(
@@ -33,7 +37,9 @@ def check(
     Raises ValueError for a transport there is none of, and for limits or sizes that are not one for each.
     """
     chosen = Transport.parse(transport)
-    findings = [*check_complete(schedule), *check_order(schedule), *check_collectives(schedule)]
+    if schedule not in _FOUND:
+        _FOUND[schedule] = (*check_complete(schedule), *check_order(schedule), *check_collectives(schedule))
+    findings = list(_FOUND[schedule])
     if memory_limit is not None:
         findings += check_memory(schedule, memory_limit, memory)
     # Transfers between operations that are missing or run in a circle cannot be judged.

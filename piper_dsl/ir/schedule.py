@@ -100,9 +100,9 @@ class Schedule:
         return find_arrivals(self, self.slots)
 
     @cached_property
-    def runs(self) -> dict[bytes, Run]:
-        """What :func:`piper_dsl.ir.clock.run_schedule` found so far, by durations and delays."""
-        return {}
+    def runs(self) -> list[tuple[np.ndarray, np.ndarray, Run]]:
+        """What :func:`piper_dsl.ir.clock.run_schedule` found so far, with the durations and delays of each run."""
+        return []
 
     def row(self, rank: int) -> tuple[Operation, ...]:
         """What a rank runs, in order."""

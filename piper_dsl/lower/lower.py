@@ -53,7 +53,8 @@ def _program(plan: Plan) -> Program:
     columns, rank = _catalogue(plan)
     order = _with_frees(_order(plan), columns, schedule)
     # The smallest type that holds a rank: of 16 bits and less numpy sorts stably in linear time.
-    by_rank = np.argsort(rank[order].astype(np.min_scalar_type(schedule.ranks)), kind="stable")
+    rank = rank.astype(np.min_scalar_type(schedule.ranks))[order]
+    by_rank = np.argsort(rank, kind="stable")
     place = np.empty_like(by_rank)
     place[by_rank] = np.arange(len(by_rank))
     return Program(
@@ -62,7 +63,7 @@ def _program(plan: Plan) -> Program:
         placement=schedule.placement,
         graph=schedule.graph,
         columns=columns[order[by_rank]],
-        offsets=np.append(0, np.cumsum(np.bincount(rank[order], minlength=schedule.ranks))),
+        offsets=np.append(0, np.cumsum(np.bincount(rank, minlength=schedule.ranks))),
         order=place,
     )
 

@@ -38,19 +38,12 @@ def split_batch(
     ``microbatches`` equal parts, and where a stage gets nothing or should get nothing.
     """
     given = require_fit(inputs, targets, microbatches, graph, replicas)
-    batches = []
-    for rank in range(placement.ranks):
-        own = {
-            name: {
-                (stage, i): tuple(x.clone() for x in part)
-                for stage, tensors in found.items()
-                for i, part in enumerate(zip(*(x.chunk(microbatches) for x in tensors), strict=True))
-                if placement(stage, i) == rank
-            }
-            for name, found in given.items()
-        }
-        batches.append(Batch(step, own["inputs"], own["targets"], training, updates))
-    return batches
+    ranks: list[dict[str, dict[tuple[int, int], Tensors]]] = [{n: {} for n in given} for _ in range(placement.ranks)]
+    for name, found in given.items():
+        for stage, tensors in found.items():
+            for i, part in enumerate(zip(*(x.chunk(microbatches) for x in tensors), strict=True)):
+                ranks[placement(stage, i)][name][stage, i] = tuple(x.clone() for x in part)
+    return [Batch(step, own["inputs"], own["targets"], training, updates) for own in ranks]
 
 
 def require_fit(
@@ -71,10 +64,10 @@ def require_fit(
 
 def signature(batches: Sequence[Batch]) -> Hashable:
     """What the shapes of all messages of a step depend on: shapes and dtypes of its data, over all ranks."""
-    data = [(name, part) for batch in batches for name, part in (("in", batch.inputs), ("out", batch.targets))]
-    found = ((name, stage, tensors) for name, part in data for (stage, _), tensors in part.items())
     # All microbatches of a stage are cut alike, so one of them speaks for all.
-    return tuple(sorted({(name, stage, *((tuple(x.shape), str(x.dtype)) for x in xs)) for name, stage, xs in found}))
+    found = {("in", stage): tensors for batch in batches for (stage, _), tensors in batch.inputs.items()}
+    found |= {("out", stage): tensors for batch in batches for (stage, _), tensors in batch.targets.items()}
+    return tuple(sorted((*key, *((tuple(x.shape), str(x.dtype)) for x in xs)) for key, xs in found.items()))
 
 
 def parts(batch: Any) -> Sequence[Any]:
