@@ -9,7 +9,8 @@ between its OPT and the end of the step, so that is exact wherever OPT stands.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -64,6 +65,15 @@ class Rank:
             trained=spec.trained,
             recomputed=frozenset(i for s, i in spec.recomputed if s == stage),
         )
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """What is done inside, between steps, is called so."""
+        self._doing = (what, None, time.monotonic())
+        try:
+            yield
+        finally:
+            self._doing = ("waiting for the next step", None, time.monotonic())
 
     def doing(self) -> str:
         """What the rank is doing, in words, and for how long. They are found here: operations are many."""

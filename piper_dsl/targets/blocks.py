@@ -27,6 +27,11 @@ class Block:
         """The message has been read."""
         self._words[0] = 0
 
+    def close(self) -> None:
+        """Lets go of the memory, which stays mapped as long as anybody looks at it."""
+        self._words.release()
+        self._memory.release()
+
     def write(self, parts: Sequence[memoryview]) -> None:
         """Copies a message in."""
         self._words[0], self._words[1] = 1, len(parts)

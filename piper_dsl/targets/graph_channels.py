@@ -127,8 +127,12 @@ class _InboxChannel(ChannelInterface):
         self._inbox = self._inbox or Inbox.at(self._address)
 
     def _way(self) -> Outbox:
-        outbox = self._outbox = self._outbox or Outbox.to(self._address)
-        return outbox
+        if self._outbox is None:
+            try:
+                self._outbox = Outbox.to(self._address)
+            except OSError as error:
+                raise RayChannelError(f"process {self._address.pid}, which reads, is gone") from error
+        return self._outbox
 
     def write(self, value: Any, timeout: float | None = None) -> None:
         parts: list[pickle.PickleBuffer] = []
@@ -142,6 +146,8 @@ class _InboxChannel(ChannelInterface):
 
     def read(self, timeout: float | None = None) -> Any:
         self.ensure_registered_as_reader()
+        if self._inbox is None:
+            raise RayChannelError("the inbox is gone")
         try:
             head, *parts = self._inbox.take(self._number, None if timeout == -1 else timeout)
         except TimeoutError as error:

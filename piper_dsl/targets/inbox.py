@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 
 from .blocks import Block, block_size, mapped
 
@@ -123,6 +123,16 @@ class Inbox:
         """Whoever reads now or later finds the inbox closed."""
         with suppress(BrokenPipeError):
             os.write(self.address.pipe, _NOTE.pack(_CLOSING, 0, 0, 0, 0))
+
+    def release(self) -> None:
+        """Lets go of all memory of writers, read or not, whoever still knows this inbox: nobody reads any more."""
+        self._closed = True
+        for block in chain(self._read, *self._arrived.values()):
+            block.close()
+        for memory in self._files.values():
+            memory.release()
+        for known in (self._read, self._arrived, self._files):
+            known.clear()
 
     def _sleep(self, deadline: float | None) -> None:
         if deadline is None:

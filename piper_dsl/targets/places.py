@@ -27,12 +27,20 @@ class Places:
             raise PipeError(_missing(ranks, self._each, short))
         bundle = {what: each for what, each in self._each.items() if each}
         self._group = placement_group([bundle] * ranks, strategy=resources.strategy.replace("-", "_").upper())
-        if not self._group.wait(patience):
+        try:
+            self._bundles = self._found(ranks, resources, patience)
+        except BaseException:
+            # Who stops waiting, by Ctrl-C too, does not keep others from the places.
             self.release()
+            raise
+
+    def _found(self, ranks: int, resources: Resources, patience: int) -> list[int]:
+        """The bundle of every rank."""
+        if not self._group.wait(patience):
             short = _short(ranks, self._each, ray.available_resources())
             raise PipeError(_missing(ranks, self._each, short) if short else _scattered(ranks, self._each, resources))
         nodes = placement_group_table(self._group)["bundles_to_node_id"]
-        self._bundles = sorted(range(ranks), key=lambda bundle: (nodes[bundle], bundle))
+        return sorted(range(ranks), key=lambda bundle: (nodes[bundle], bundle))
 
     def options(self, rank: int) -> dict[str, Any]:
         """Ray's options for the actor of a rank."""

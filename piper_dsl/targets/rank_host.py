@@ -63,25 +63,29 @@ class RankHost:
         return report
 
     def state(self) -> dict[int, dict[str, Any]]:
-        return self._rank.state()
+        with self._rank.busy("copying its state"):
+            return self._rank.state()
 
     def save(self, folder: str) -> str | PipeError:
         """Writes the state of the rank; the digest of the file, or why it cannot."""
-        try:
-            return write_rank(self._rank.checkpoint(), folder, self._rank.number)
-        except PipeError as error:
-            return error
+        with self._rank.busy("writing a checkpoint"):
+            try:
+                return write_rank(self._rank.checkpoint(), folder, self._rank.number)
+            except PipeError as error:
+                return error
 
     def restore(self, folder: str) -> PipeError | None:
         """Takes up what ``save`` wrote; what is wrong with it, None if nothing."""
-        try:
-            self._rank.restore(read_replicas(folder, self._rank.replica))
-        except PipeError as error:
-            return error
+        with self._rank.busy("taking up a checkpoint"):
+            try:
+                self._rank.restore(read_replicas(folder, self._rank.replica))
+            except PipeError as error:
+                return error
         return None
 
     def gradients(self) -> dict[int, dict[str, torch.Tensor]]:
-        return self._rank.gradients()
+        with self._rank.busy("copying its gradients"):
+            return self._rank.gradients()
 
     def held(self) -> int:
         return self._rank.held()

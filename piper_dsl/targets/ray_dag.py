@@ -148,5 +148,7 @@ class RayDagTarget(RayTarget):
             # Actors that are killed cannot clean up behind them, so only where one may be stuck.
             self._graph.teardown(kill_actors=not self._between_steps)
             self._graph, context.teardown_timeout = None, patience
-        self._inbox = None
+        if self._inbox is not None:
+            self._inbox.release()
+            self._inbox = None
         super()._release()

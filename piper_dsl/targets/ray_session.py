@@ -12,7 +12,6 @@ from typing import Any
 
 import ray
 
-from ..diagnostics import PipeError
 from ..runtime.resources import Resources
 from .cluster import start_or_join
 from .places import Places
@@ -43,25 +42,36 @@ class RaySession:
         # Ray logs, with tracebacks and from a thread of its own, what this package reports itself.
         logging.getLogger("ray.dag.compiled_dag_node").setLevel(logging.CRITICAL)
         self.owned = not ray.is_initialized()
-        if self.owned:
-            start_or_join(math.ceil(ranks * resources.num_cpus))
-        if resources.num_gpus is None:
-            resources = replace(resources, num_gpus=int(ray.cluster_resources().get("GPU", 0) >= ranks))
-        self.gpus = resources.num_gpus != 0
-        self._ranks, self._resources = ranks, resources
         try:
-            self._places = Places(ranks, resources, _LEAVING)
-        except PipeError:
+            if self.owned:
+                start_or_join(math.ceil(ranks * resources.num_cpus))
+            if resources.num_gpus is None:
+                resources = replace(resources, num_gpus=int(ray.cluster_resources().get("GPU", 0) >= ranks))
+            self._places: Places | None = Places(ranks, resources, _LEAVING)
+        except BaseException:
             self._end_ray()
             raise
+        self.gpus = resources.num_gpus != 0
+        self._ranks, self._resources = ranks, resources
 
     def options(self, rank: int) -> dict[str, Any]:
-        """Ray's options for the actor of a rank, which give it its place."""
+        """Ray's options for the actor of a rank, which give it its place.
+
+        Raises PipeError (P714) where places were given back, and others have them now.
+        """
+        if self._places is None:
+            self._places = Places(self._ranks, self._resources, _LEAVING)
         return self._places.options(rank)
+
+    def give_back(self) -> None:
+        """Gives the places back, until ranks start again."""
+        places, self._places = self._places, None
+        if places is not None:
+            places.release()
 
     def renew(self) -> None:
         """New places for all ranks: those before may have been on a node that is gone."""
-        self._places.release()
+        self.give_back()
         self._places = Places(self._ranks, self._resources, _RECOVERY)
 
     def end_actors(self, actors: Sequence[Any], pids: Sequence[int], at_once: bool) -> None:
@@ -78,7 +88,7 @@ class RaySession:
     def end(self) -> None:
         """Gives the places back, and ends Ray where it is this session's own."""
         if ray.is_initialized():
-            self._places.release()
+            self.give_back()
             self._end_ray()
 
     def _end_ray(self) -> None:

@@ -95,20 +95,27 @@ class RayTarget(ABC):
 
         Raises PipeError for a rank that died, and a start or steps that took longer than the watchdog allows.
         """
-        self._between_steps = False
         crew = self._crew or self._begun(steps[0])
         self._take_up()
+        self._between_steps = False
         with self._accounted(crew, lambda actors: self._watchdog.over(actors, len(steps)), "during the step"):
             ended = list(_ended(self._execute(crew, steps)))
         self._between_steps = True
         return ended
 
     def _begun(self, batches: Sequence[Batch]) -> Crew:
-        """The ranks, started for steps with such data."""
+        """The ranks, started for steps with such data. All do, or nothing of them stays, nor do their places."""
         self._example = batches
         self._crew = crew = Crew()
-        with self._accounted(crew, self._watchdog.over_start, "while the ranks started"):
-            self._start(crew, batches)
+        self._between_steps = False
+        try:
+            with self._accounted(crew, self._watchdog.over_start, "while the ranks started"):
+                self._start(crew, batches)
+        except BaseException:
+            self._release()
+            self._session.give_back()
+            raise
+        self._between_steps = True
         return crew
 
     @contextmanager
@@ -128,10 +135,12 @@ class RayTarget(ABC):
             self._begun(self._example)
             self._take_up()
         assert self._crew is not None
-        try:
-            return self._crew.ask(method, *arguments)
-        except RayError as error:
-            raise PipeError(self._crew.death(error, "between steps")) from error
+        # Whoever does not answer in time, or is ended for it, is not waited for when all are ended.
+        self._between_steps = False
+        with self._accounted(self._crew, self._watchdog.over_answer, "between steps"):
+            answers = self._crew.ask(method, *arguments)
+        self._between_steps = True
+        return answers
 
     def state(self) -> list[dict[int, dict[str, Any]]]:
         return self._ask("state")
@@ -170,7 +179,7 @@ class RayTarget(ABC):
 
     def _release(self) -> None:
         """Ends the actors."""
-        crew, self._crew = self._crew, None
+        crew, self._crew, self._store = self._crew, None, None
         if crew is not None:
             self._session.end_actors(crew.actors, crew.pids, at_once=not self._between_steps)
 

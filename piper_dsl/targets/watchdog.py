@@ -20,6 +20,8 @@ _log = logging.getLogger("piper_dsl")
 
 START = 600.0
 """Seconds the ranks may take to start: to be sent, to import, to connect, to compile."""
+ANSWER = 600.0
+"""Seconds the ranks may take for what they are asked between steps: to write a checkpoint, to hand out their state."""
 FIRST_STEP = 600.0
 """Seconds a first step may take without a stated time-out: it warms up."""
 FLOOR, FACTOR = 60.0, 20.0
@@ -77,9 +79,9 @@ class Watchdog:
         help_ = "a slow step needs a larger `timeout`; a hang shows above who waits for whom"
         watch = Watch(actors, self._limit() * steps, "the step" if steps == 1 else f"{steps} steps", help_)
         try:
-            yield watch
+            with _watched(watch):
+                yield watch
         finally:
-            watch.end()
             self._longest = max(self._longest, (time.monotonic() - started) / steps)
             self._steps += steps
 
@@ -87,13 +89,25 @@ class Watchdog:
     def over_start(self, actors: Sequence[Any]) -> Iterator[Watch]:
         """Watches the start of the ranks, which may add themselves to ``actors`` meanwhile."""
         help_ = "a rank that does not answer is stuck where its modules are unpickled or imported"
-        watch = Watch(actors, START, "the start of the ranks", help_)
-        try:
+        with _watched(Watch(actors, START, "the start of the ranks", help_)) as watch:
             yield watch
-        finally:
-            watch.end()
+
+    @contextmanager
+    def over_answer(self, actors: Sequence[Any]) -> Iterator[Watch]:
+        """Watches what the ranks are asked between steps."""
+        help_ = "a rank may wait for the disk, or be stuck where the state of its modules is made"
+        with _watched(Watch(actors, ANSWER, "what the ranks were asked between steps", help_)) as watch:
+            yield watch
 
     def _limit(self) -> float:
         if self._timeout is not None:
             return self._timeout
         return max(FLOOR, FACTOR * self._longest) if self._steps else FIRST_STEP
+
+
+@contextmanager
+def _watched(watch: Watch) -> Iterator[Watch]:
+    try:
+        yield watch
+    finally:
+        watch.end()

@@ -75,6 +75,27 @@ def _memory() -> set[tuple[int, int]]:
     return found
 
 
+def test_memory_is_let_go_of_while_somebody_still_knows_the_inbox() -> None:
+    inbox = Inbox("here")
+    outbox = Outbox.to(inbox.address)
+    own = _mapped()
+    for _ in range(3):
+        outbox.put(1, _parts(b"read"))
+        outbox.put(2, _parts(b"not read"))
+    assert inbox.take(1, LIMIT) == [b"read"]
+    assert _mapped() > own
+    own = _mapped()
+    inbox.release()
+    assert _mapped() == own / 2
+    with pytest.raises(Closed):
+        inbox.take(2, LIMIT)
+
+
+def _mapped() -> int:
+    """How often this process has mapped memory of messages."""
+    return Path("/proc/self/maps").read_text().count("memfd:piper-dsl")
+
+
 def test_who_waits_sleeps_and_is_woken() -> None:
     inbox = Inbox("here")
     outbox = Outbox.to(inbox.address)

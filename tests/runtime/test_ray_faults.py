@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
 import torch
+from ray.util.placement_group import placement_group_table
 from runtime_models import HOT, WIDTH, Carry, Faulty, FaultyOnce, FaultyWeight, first_and_last, mixed, mixed_batch, sgd
 from runtime_processes import alive, eventually
 from runtime_reference import EXACT, assert_close, close, only, operations, rows, trained_whole, written
 from torch import nn
 
 import piper_dsl as piper
-from piper_dsl.targets import watchdog
+from piper_dsl.runtime.resources import Resources
+from piper_dsl.targets import ray_session, watchdog
 
 pytestmark = pytest.mark.usefixtures("ray_instance")
 
@@ -264,6 +268,126 @@ def test_ranks_that_never_start_are_ended_and_told_of(
         assert finding.notes[1] == "rank 1: does not answer"
         _assert_stopped(pipeline, "did not end within 4 s")
     assert eventually(lambda: not own_ranks(), GONE)
+
+
+class _Absorbed(nn.Linear):
+    """Does not come back from handing out its state, anywhere but here."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.home = os.getpid()
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        if os.getpid() != self.home:
+            time.sleep(300)
+        return super().state_dict(*arguments, **options)
+
+
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_ranks_are_watched_between_steps_too(target: str, own_ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "ANSWER", 3.0)
+    arguments = {"loss_fn": nn.functional.mse_loss, "optimizer": sgd, "target": target}
+    with piper.Pipeline([nn.Linear(WIDTH, WIDTH), _Absorbed()], piper.load("1f1b", p=2, m=4), **arguments) as pipeline:
+        pipeline.step(*_batch(8))
+        pids = own_ranks()
+        started = time.monotonic()
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.state_dict()
+        assert 3 <= time.monotonic() - started < 8
+        finding = only(error)
+        assert finding.code == "P711"
+        assert finding.message == "what the ranks were asked between steps did not end within 3 s"
+        assert finding.notes[0].startswith("rank 0: waiting for the next step, for ")
+        stuck = {"ray-dag": "rank 1: does not answer", "ray-program": "rank 1: copying its state, for "}
+        assert finding.notes[1].startswith(stuck[target])
+        _assert_stopped(pipeline, "did not end within 3 s")
+        closing = time.monotonic()
+    assert time.monotonic() - closing < 5
+    assert eventually(lambda: not alive(pids), GONE)
+
+
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_a_rank_that_is_killed_between_steps_stops_the_pipeline(target: str, own_ranks: Ranks) -> None:
+    arguments = {"loss_fn": nn.functional.mse_loss, "optimizer": sgd, "target": target}
+    stages = [nn.Linear(WIDTH, WIDTH) for _ in range(2)]
+    with piper.Pipeline(stages, piper.load("1f1b", p=2, m=4), **arguments) as pipeline:
+        pipeline.step(*_batch(8))
+        victim = max(own_ranks())
+        os.kill(victim, signal.SIGKILL)
+        started = time.monotonic()
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.state_dict()
+        assert time.monotonic() - started < 5
+        assert only(error).code == "P713"
+        assert f"(process {victim}) died between steps" in only(error).message
+        _assert_stopped(pipeline, "died between steps")
+
+
+def _misspelt(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, learning_rate=0.1)
+
+
+def _interrupted() -> None:
+    threading.Timer(2.0, _thread.interrupt_main).start()
+
+
+STARTS = {
+    "raises": (nn.Linear, {"optimizer": _misspelt}, piper.PipeError, lambda: None),
+    "takes too long": (_Dreamer, {}, piper.PipeError, lambda: None),
+    "is interrupted": (_Dreamer, {}, KeyboardInterrupt, _interrupted),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_a_start_that_fails_leaves_nothing_also_before_the_pipeline_is_closed(
+    target: str, start: str, own_ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "START", 4.0)
+    module, changes, error, disturb = STARTS[start]
+    arguments = {"loss_fn": nn.functional.mse_loss, "optimizer": sgd, "target": target, **changes}
+    stages = [nn.Linear(WIDTH, WIDTH), module(WIDTH, WIDTH) if module is nn.Linear else module()]
+    with piper.Pipeline(stages, piper.load("1f1b", p=2, m=4), **arguments) as pipeline:
+        disturb()
+        with pytest.raises(error):
+            pipeline.step(*_batch(8))
+        assert eventually(lambda: not own_ranks(), GONE)
+        assert _held_places() == []
+        assert eventually(lambda: ray.available_resources().get("CPU", 0) == 8, GONE)
+        assert "memfd:piper-dsl" not in Path("/proc/self/maps").read_text()
+        _assert_stopped(pipeline, "")
+
+
+def _held_places() -> list[str]:
+    """The states of placement groups that are there."""
+    return [group["state"] for group in placement_group_table().values() if group["state"] != "REMOVED"]
+
+
+def test_who_stops_waiting_for_places_gives_back_what_came() -> None:
+    threading.Timer(1.0, _thread.interrupt_main).start()
+    arguments = {"loss_fn": nn.functional.mse_loss, "optimizer": sgd, "strategy": "strict-spread"}
+    with pytest.raises(KeyboardInterrupt):
+        piper.Pipeline(
+            [nn.Linear(1, 1) for _ in range(2)], piper.load("1f1b", p=2, m=4), target="ray-program", **arguments
+        )
+    assert _held_places() == []
+
+
+def test_a_ray_that_was_started_for_a_pipeline_ends_where_its_making_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[bool] = []
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray_session, "start_or_join", lambda cpus: None)
+    monkeypatch.setattr(ray_session, "Places", interrupted)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
+    with pytest.raises(KeyboardInterrupt):
+        ray_session.RaySession(2, Resources(1, 0, "pack"))
+    assert ended == [True]
 
 
 @ray.remote
