@@ -97,6 +97,12 @@ class Batches:
     batch: Annotated[
         int, typer.Option("--batch", min=1, help="Samples per step, over all microbatches and replicas.")
     ] = 16
+    load_in_ranks: Annotated[
+        bool,
+        typer.Option(
+            "--load-in-ranks", help="Ranks call --data by themselves; it must give the same batches in every process."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,16 @@ def train(job: Job) -> None:
     model = made(job.model.model, "--model", job.schedule.stages)
     _refuse_wrong_model(job.model, model)
     loss_fn = named(job.model.loss, "--loss")
-    batches = _first(job.batches)
+    data = _first(job.batches, job.measuring.compare)
     microbatches = job.schedule.microbatches * job.placing.replicas
-    inputs, targets = batches[0]
+    inputs, targets = data.batches[0]
     require_fit(inputs, targets, microbatches, job.schedule.graph, job.placing.replicas)
     if job.model.split is not None:
         model = _cut(model, job.model.split, job.schedule.stages, microbatches, inputs)
     with Sigterm().listening(), _progress() as progress:
         with _cluster(job.placing.address):
-            result = _pipeline(job, model, loss_fn, batches, progress)
-        result = replace(result, whole=_whole(job, model, loss_fn, batches, progress))
+            result = _pipeline(job, model, loss_fn, data, progress)
+        result = replace(result, whole=_whole(job, model, loss_fn, data.batches, progress))
     report(result, job.format, job.measuring.profile, job.measuring.timeline)
 
 
@@ -95,14 +96,36 @@ def _cut(model: nn.Module, how: str, stages: int, microbatches: int, inputs: Any
     return split_model(model, example, split, stages=stages)
 
 
-def _first(asked: Batches) -> list[Any]:
-    """As many batches as there are steps; fewer where the data ends."""
+@dataclass(frozen=True)
+class _Data:
+    """Of the data of so many ``steps``, the ``batches`` that are needed here."""
+
+    batches: list[Any]
+    steps: int
+
+
+@dataclass(frozen=True)
+class _Loader:
+    """Makes batches in the process that calls it."""
+
+    name: str
+    size: int
+
+    def __call__(self) -> Any:
+        return made(self.name, "--data", self.size)
+
+
+def _first(asked: Batches, compare: bool) -> _Data:
+    """As many batches as there are steps, fewer where the data ends; the first, where ranks load and nobody compares.
+
+    Raises PipeError (P701, P703) for what are no batches.
+    """
     batches, name = made(asked.data, "--data", asked.batch), f"--data {asked.data}"
     if not isinstance(batches, Iterable):
         message = f"{name} must return an iterable of (inputs, targets), not a {type(batches).__name__}"
         raise PipeError(Diagnostic("P703", message))
     try:
-        found = [batch for _, batch in zip(range(asked.steps), batches, strict=False)]
+        found = list(islice(batches, 1 if asked.load_in_ranks and not compare else asked.steps))
     except Exception as error:
         raise users_fault(f"{name} raised", error) from error
     if not found:
@@ -110,7 +133,9 @@ def _first(asked: Batches) -> list[Any]:
     for number, batch in enumerate(found):
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise PipeError(Diagnostic("P703", f"{name}: batch {number} is not a pair (inputs, targets)"))
-    return found
+    if not asked.load_in_ranks:
+        return _Data(found, len(found))
+    return _Data(found, min(asked.steps, len(batches)) if isinstance(batches, Sized) else asked.steps)
 
 
 # --- training ----------------------------------------------------------------------------------
@@ -132,10 +157,10 @@ def _cluster(address: str | None) -> AbstractContextManager[None]:
 
 
 def _pipeline(
-    job: Job, stages: Sequence[nn.Module], loss_fn: Callable[..., Any], batches: list[Any], progress: Progress
+    job: Job, stages: Sequence[nn.Module], loss_fn: Callable[..., Any], data: _Data, progress: Progress
 ) -> Result:
-    placing, kept = job.placing, job.checkpointing
-    bar = progress.add_task(f"{placing.target.value}: starting", total=len(batches))
+    placing, kept, asked = job.placing, job.checkpointing, job.batches
+    bar = progress.add_task(f"{placing.target.value}: starting", total=data.steps)
     losses: list[float] = []
     reports: list[StepReport] = []
     with Pipeline(
@@ -145,6 +170,7 @@ def _pipeline(
         optimizer=make_optimizer(job.updating),
         **vars(make_settings(job.updating, job.batches.steps)),
         replicas=placing.replicas,
+        loader=_Loader(asked.data, asked.batch) if asked.load_in_ranks else None,
         checkpoints=kept.checkpoints,
         checkpoint_every=kept.every,
         max_restarts=kept.max_restarts,
@@ -155,16 +181,22 @@ def _pipeline(
         num_gpus=placing.num_gpus,
         strategy=placing.strategy.value,
     ) as pipeline:
-        done = _taken_up(kept, pipeline, len(batches))
+        done = _taken_up(kept, pipeline, data.steps)
         progress.update(bar, advance=done)
         with _saved(kept, pipeline):
-            for loss in pipeline.train(batches[done:], placing.steps_per_call):
+            for loss in _losses(pipeline, data, done, asked.load_in_ranks, placing.steps_per_call):
                 losses.append(loss)
                 assert pipeline.last is not None
                 reports.append(pipeline.last)
                 progress.update(bar, advance=1, description=f"{placing.target.value}: training")
         progress.update(bar, description=f"{placing.target.value}: closing")
     return Result(job.schedule.name, placing.replicas, pipeline.target, done, losses, reports)
+
+
+def _losses(pipeline: Pipeline, data: _Data, done: int, load_in_ranks: bool, steps_per_call: int) -> Iterator[float]:
+    if load_in_ranks:
+        return pipeline.train_loaded(data.steps, steps_per_call)
+    return pipeline.train(data.batches[done:], steps_per_call)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +12,14 @@ from ..ir.graph import StageGraph
 from ..ir.placement import Placement
 from .spec import Batch
 
-__all__ = ["Data", "parts", "require_fit", "signature", "split_batch"]
+__all__ = ["Data", "parts", "rank_part", "require_fit", "signature", "split_batch"]
 
 Tensors = tuple[torch.Tensor, ...]
 Data = torch.Tensor | Sequence[torch.Tensor]
+_Given = Mapping[str, Mapping[int, Tensors]]
+"""A batch by name (inputs, targets) and stage."""
+_Part = dict[str, dict[tuple[int, int], Tensors]]
+"""What a rank has of it, by name, stage and microbatch."""
 
 
 def split_batch(
@@ -38,12 +42,27 @@ def split_batch(
     ``microbatches`` equal parts, and where a stage gets nothing or should get nothing.
     """
     given = require_fit(inputs, targets, microbatches, graph, replicas)
-    ranks: list[dict[str, dict[tuple[int, int], Tensors]]] = [{n: {} for n in given} for _ in range(placement.ranks)]
+    ranks: list[_Part] = [{name: {} for name in given} for _ in range(placement.ranks)]
+    for name, (stage, i), part in _cut(given, microbatches):
+        ranks[placement(stage, i)][name][stage, i] = tuple(x.clone() for x in part)
+    return [Batch(step, own["inputs"], own["targets"], training, updates) for own in ranks]
+
+
+def rank_part(given: _Given, rank: int, microbatches: int, placement: Placement) -> _Part:
+    """What a rank has of a batch that fits: copies."""
+    own: _Part = {name: {} for name in given}
+    for name, (stage, i), part in _cut(given, microbatches):
+        if placement(stage, i) == rank:
+            own[name][stage, i] = tuple(x.clone() for x in part)
+    return own
+
+
+def _cut(given: _Given, microbatches: int) -> Iterator[tuple[str, tuple[int, int], Tensors]]:
+    """Name, (stage, microbatch) and tensors of every part of a batch."""
     for name, found in given.items():
         for stage, tensors in found.items():
             for i, part in enumerate(zip(*(x.chunk(microbatches) for x in tensors), strict=True)):
-                ranks[placement(stage, i)][name][stage, i] = tuple(x.clone() for x in part)
-    return [Batch(step, own["inputs"], own["targets"], training, updates) for own in ranks]
+                yield name, (stage, i), part
 
 
 def require_fit(
@@ -62,8 +81,10 @@ def require_fit(
     return given
 
 
-def signature(batches: Sequence[Batch]) -> Hashable:
+def signature(batches: Sequence[Batch]) -> tuple[Any, ...]:
     """What the shapes of all messages of a step depend on: shapes and dtypes of its data, over all ranks."""
+    if batches[0].drawn is not None:
+        return batches[0].drawn.signature
     # All microbatches of a stage are cut alike, so one of them speaks for all.
     found = {("in", stage): tensors for batch in batches for (stage, _), tensors in batch.inputs.items()}
     found |= {("out", stage): tensors for batch in batches for (stage, _), tensors in batch.targets.items()}
@@ -109,7 +130,7 @@ def _tensors(name: str, data: Data) -> Tensors:
     return parts
 
 
-def _check_lengths(given: Mapping[str, Mapping[int, Tensors]], microbatches: int, replicas: int) -> None:
+def _check_lengths(given: _Given, microbatches: int, replicas: int) -> None:
     lengths = [(len(x), name) for name, found in given.items() for tensors in found.values() for x in tensors]
     for size, name in lengths:
         if size % microbatches or not size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,9 +57,11 @@ def rank_specs(
     optimizer: OptimizerFactory | None,
     settings: Settings,
     replicas: int = 1,
+    loader: Callable[[], Any] | None = None,
 ) -> list[RankSpec]:
     """What every rank needs to know to run."""
     codes = program.columns[:, 0]
+    before, after = schedule.graph.predecessors, schedule.graph.successors
     shared = shared_groups(stages, schedule)
     recomputed = frozenset((s, i) for s, i in program.columns[codes == Code.R, 1:3].tolist())
     trained = bool(np.isin(codes, [int(kind) for kind in BACKWARD]).any())
@@ -68,7 +70,7 @@ def rank_specs(
             rank=rank,
             graph=schedule.graph,
             placement=schedule.placement,
-            modules={stage: stages[stage] for stage in schedule.placement.owned[rank]},
+            modules={stage: stages[stage] for stage in owned},
             trained=trained,
             recomputed=recomputed,
             steps=bool(np.any(codes == Code.OPT)),
@@ -81,8 +83,9 @@ def rank_specs(
             autocast=settings.autocast,
             shared=shared[rank],
             replicas=replicas,
+            loader=loader if any(not (before[s] and after[s]) for s in owned) else None,
         )
-        for rank in range(schedule.ranks)
+        for rank, owned in enumerate(schedule.placement.owned)
     ]
 
 

@@ -28,6 +28,7 @@ from .dry_run import refuse_misfits
 from .failure import OperationFailed
 from .fit import misfits, unknown, unsaved
 from .launch import rank_specs, start_target
+from .loader import Lead
 from .measure import StepReport
 from .optimizer import OptimizerFactory, SchedulerFactory
 from .recovery import Recovery, Steps, Trained
@@ -74,6 +75,9 @@ class Pipeline:
     start anew from the last checkpoint, run the batches since once more, and training goes on, with the numbers
     it would have had. The batches since the last checkpoint are kept for that.
 
+    ``loader()`` makes the batches of :meth:`train_loaded` in every process that needs them: a sequence, by step, or
+    any iterable, the same in each.
+
     ``timeout`` bounds a step, in seconds; None lets the target choose from what it has measured.
     ``transport`` says how target ray-dag moves tensors between ranks: ``auto`` (NCCL where every rank
     can have a GPU, else shared memory), ``accelerator``, ``shared-memory`` (on CPUs) or, to test the
@@ -103,6 +107,7 @@ class Pipeline:
         seed: int = 0,
         autocast: torch.dtype | None = None,
         replicas: int = 1,
+        loader: Callable[[], Any] | None = None,
         checkpoints: str | Path | None = None,
         checkpoint_every: int = 100,
         max_restarts: int = 0,
@@ -130,12 +135,15 @@ class Pipeline:
         self.program: Program = one if replicas == 1 else lower(schedule)
         self.last: StepReport | None = None
         self._settings = settings
+        self._loader = loader
         self._saves = checkpoints is not None
         self._steps = 0
         self._condition = Condition()
         self._places = list(shared_places(stages, schedule.placement).values())
         self._unchecked: list[RankSpec] | None
-        self._unchecked = specs = rank_specs(stages, schedule, self.program, loss_fn, optimizer, settings, replicas)
+        self._unchecked = specs = rank_specs(
+            stages, schedule, self.program, loss_fn, optimizer, settings, replicas, loader
+        )
         # A folder that cannot be written to is told of before anything starts.
         folder = None if checkpoints is None else CheckpointFolder(checkpoints, describe(one, stages))
         self._target = start_target(target, schedule, self.program, specs, timeout, transport, resources)
@@ -175,15 +183,42 @@ class Pipeline:
         A call ends with the first step that fails, so of the batches that were taken, at most ``steps_per_call``
         have then not been used.
         """
+        rest = iter(batches)
+        return self._training(lambda ahead: self._cut(*parts(next(rest)), training=True, ahead=ahead), steps_per_call)
+
+    def train_loaded(self, until: int | None = None, steps_per_call: int = 1) -> Iterator[float]:
+        """The same with batches that the ranks take from the ``loader`` by themselves, not from the driver.
+
+        A step has the batch of its number, counted from 0: training begins with that of the next step, and ends with
+        the batches, or once the pipeline has seen ``until`` steps. The driver draws the first batch alone; all have
+        its shapes.
+
+        Raises what :meth:`train` raises, and :class:`PipeError` (P703) for batches of other shapes or of other values
+        than the driver's, and where there is no end.
+        """
+        if self._loader is None:
+            raise PipeError(Diagnostic("P701", "the pipeline has no loader", None, "pass `loader`, or use `train`"))
+        lead = Lead(self._loader, until)
+        return self._training(lambda ahead: self._lent(lead, ahead), steps_per_call)
+
+    def _lent(self, lead: Lead, ahead: int) -> list[Batch]:
+        """The data of a step, or what ranks need to draw it. Raises StopIteration at the end."""
+        self._condition.refuse_if_over()
+        step = self._steps + ahead
+        updates = self._settings.updates(step)
+        return lead.take(step, updates, lambda *batch: self._cut(*batch, training=True, ahead=ahead))
+
+    def _training(self, take: Callable[[int], list[Batch]], steps_per_call: int) -> Iterator[float]:
+        """Losses of steps whose data ``take`` gives, for the step that so many of a call go before."""
         if steps_per_call < 1:
             raise PipeError(Diagnostic("P701", f"steps_per_call must be at least 1, not {steps_per_call}"))
-        return self._training(iter(batches), steps_per_call)
+        return self._losses(take, steps_per_call)
 
-    def _training(self, batches: Iterator[Sequence[Any]], steps_per_call: int) -> Iterator[float]:
+    def _losses(self, take: Callable[[int], list[Batch]], steps_per_call: int) -> Iterator[float]:
         error: Exception | None = None
         while error is None:
             due = self._recovery.before_saving(self._steps)
-            steps, error = self._taken(batches, steps_per_call if due is None else min(due, steps_per_call))
+            steps, error = self._taken(take, steps_per_call if due is None else min(due, steps_per_call))
             trained = self._train(steps) if steps else Trained(())
             for report in trained.reports:
                 self.last = report
@@ -192,12 +227,12 @@ class Pipeline:
         if not isinstance(error, StopIteration):
             raise error
 
-    def _taken(self, batches: Iterator[Sequence[Any]], most: int) -> tuple[list[list[Batch]], Exception | None]:
+    def _taken(self, take: Callable[[int], list[Batch]], most: int) -> tuple[list[list[Batch]], Exception | None]:
         """The data of the next steps, and why there is no more of it, where there is not."""
         steps: list[list[Batch]] = []
         try:
             while len(steps) < most:
-                steps.append(self._cut(*parts(next(batches)), training=True, ahead=len(steps)))
+                steps.append(take(len(steps)))
         except Exception as error:
             return steps, error
         return steps, None

@@ -21,6 +21,7 @@ from ..ir.operations import Kind, Operation
 from .arity import wrong_count
 from .clock import clock_of
 from .failure import OperationFailed
+from .loader import RankLoader
 from .mail import Mail
 from .message import Message
 from .precision import Precision
@@ -46,6 +47,7 @@ class Rank:
         self._stages = {stage: self._stage(stage, module) for stage, module in spec.modules.items()}
         self.updates = Updates(spec, self._stages)
         self._batch = Batch(-1)
+        self._loader = None if spec.loader is None else RankLoader(spec.loader, spec)
         self._mail = Mail()
         self._expected: dict[tuple[int, int], list[int]] = {}
         clock = clock_of(spec.device)
@@ -84,7 +86,7 @@ class Rank:
 
     def load(self, batch: Batch) -> None:
         """Starts a step with its data; whatever an unfinished step left behind is dropped."""
-        self._batch = batch
+        self._batch = batch if batch.drawn is None or self._loader is None else self._loader.loaded(batch)
         self._mail.clear()
         self._expected.clear()
         self._log.clear()

@@ -95,7 +95,9 @@ class RayTarget(ABC):
 
         Raises PipeError for a rank that died, and a start or steps that took longer than the watchdog allows.
         """
-        crew = self._crew or self._begun(steps[0])
+        # What ranks draw says nothing of shapes; there is always a step before it that does.
+        shown = self._example if self._example is not None and steps[0][0].drawn is not None else steps[0]
+        crew = self._crew or self._begun(shown)
         self._take_up()
         self._between_steps = False
         with self._accounted(crew, lambda actors: self._watchdog.over(actors, len(steps)), "during the step"):

@@ -35,6 +35,7 @@ def loss(found, wanted):
 '''
 
 SMALL = ("-p", "p=2", "-p", "m=4", "--target", "local")
+LOADED = ("--load-in-ranks",)
 OWN = ("--model", "mine:stages", "--data", "mine:batches", "--loss", "mine:loss")
 
 
@@ -105,6 +106,45 @@ def test_replicas_share_the_batch(invoke: Invoke, folder: Path) -> None:
     assert (document["schedule"], document["replicas"]) == ("1F1B", 2)
     assert document["losses"] == pytest.approx(_reference(0, 2, 4, 16, 0.05), abs=1e-5)
     assert document["largest_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["a list", "an iterator"])
+def test_ranks_that_load_train_on_the_same_batches(invoke: Invoke, folder: Path, listed: bool) -> None:
+    (folder / "mine.py").write_text(MINE + ("\n\ndrawn = batches\ndef batches(n): return [*drawn(n)]\n" * listed))
+    options = ("--load-in-ranks", "--batch", "8", "--steps", "9" if listed else "4", "--format", "json")
+    for more in ((), ("--compare",), ("--steps-per-call", "3")):
+        result = invoke("run", "1f1b", *SMALL, *OWN, *options, *more)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert json.loads(result.stdout)["losses"] == pytest.approx(_reference(0, 2, 4, 8, 3e-3), abs=1e-5)
+
+
+def test_the_demo_loads_in_ranks_what_it_loads_in_the_driver(invoke: Invoke) -> None:
+    runs = [invoke("run", "1f1b", *SMALL, "--steps", "3", "--format", "json", *more) for more in ((), LOADED)]
+    fed, loaded = (json.loads(run.stdout)["losses"] for run in runs)
+    assert loaded == fed
+
+
+def test_a_run_whose_ranks_load_is_resumed(invoke: Invoke, folder: Path) -> None:
+    (folder / "mine.py").write_text(MINE)
+    options = (*SMALL, *OWN, *LOADED, "--batch", "8", "--checkpoints", "saved", "--format", "json")
+    assert invoke("run", "1f1b", *options, "--steps", "2").exit_code == 0
+    losses = json.loads(invoke("run", "1f1b", *options, "--resume", "--steps", "4").stdout)["losses"]
+    assert losses == pytest.approx(_reference(0, 2, 4, 8, 3e-3)[2:], abs=1e-5)
+
+
+LOADS = {
+    "at random": ("def batches(n): return [(torch.rand(n, 5), torch.rand(n, 5)) for _ in range(4)]", "seed what is"),
+    "too few": ("few = batches\ndef batches(n):\n    for _, b in zip(range(2), few(n)): yield b", "end before step 2"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), LOADS.values(), ids=LOADS)
+def test_data_that_ranks_cannot_load_is_told_of(invoke: Invoke, folder: Path, text: str, said: str) -> None:
+    (folder / "mine.py").write_text(MINE + text + "\n")
+    result = invoke("run", "1f1b", *SMALL, *OWN, *LOADED, "--steps", "4")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error[P703]")
+    assert said in " ".join(result.stderr.split())
 
 
 def test_data_that_ends_early_ends_the_training(invoke: Invoke, folder: Path) -> None:

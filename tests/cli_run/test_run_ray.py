@@ -14,6 +14,7 @@ from click.testing import Result
 Invoke = Callable[..., Result]
 Start = Callable[..., "subprocess.CompletedProcess[str]"]
 
+LOADED = ("--load-in-ranks",)
 PIPER = ("-c", "from piper_dsl.cli.main import main; main()")
 
 MINE = """
@@ -50,10 +51,12 @@ def loss(found, signs, wanted):
 """
 
 
-@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
-def test_a_model_of_ones_own_trains_on_ray_as_in_one_process(target: str, start: Start, folder: Path) -> None:
+@pytest.mark.parametrize(("target", "loads"), [("ray-dag", ()), ("ray-program", ()), ("ray-program", LOADED)])
+def test_a_model_of_ones_own_trains_on_ray_as_in_one_process(
+    target: str, loads: tuple[str, ...], start: Start, folder: Path
+) -> None:
     (folder / "mine.py").write_text(MINE)
-    options = ("--model", "mine:stages", "--data", "mine:batches", "--loss", "mine:loss")
+    options = ("--model", "mine:stages", "--data", "mine:batches", "--loss", "mine:loss", "--steps", "4", *loads)
     done = start(
         [*PIPER, "run", "1f1b", "-p", "p=2", "-p", "m=4", "--target", target, *options, "--compare", "--format", "json"]
     )
