@@ -88,8 +88,14 @@ def interpreter(checks: Checks, device: str) -> None:
 
 
 def _interpreted(checks: Checks, schedules: Sequence[piper.Schedule], device: str) -> None:
-    wire = {"cuda": "NCCL", "cpu": "gloo"}[device]
-    found = run_ranks(schedules, device, steps=2)
+    several = device == "cuda" and schedules[0].ranks > 1
+    for transport in ("direction", "pair") if several else ("buffered",):
+        _over(checks, schedules, device, transport)
+
+
+def _over(checks: Checks, schedules: Sequence[piper.Schedule], device: str, transport: str) -> None:
+    wire = f"NCCL, {transport}" if device == "cuda" else "shared memory"
+    found = run_ranks(schedules, device, 2, transport)
     for schedule, (report, gradients) in zip(schedules, found, strict=True):
         # Gradients of both steps add up, and both are alike.
         halved = {s: {k: v / 2 for k, v in one.items()} for s, one in gradients.items()}

@@ -36,11 +36,15 @@ class _Job:
     batches: list[list[Batch]]
 
 
-def run_ranks(schedules: Sequence[piper.Schedule], device: str, steps: int) -> list[tuple[StepReport, parts.ByStage]]:
+def run_ranks(
+    schedules: Sequence[piper.Schedule], device: str, steps: int, transport: str
+) -> list[tuple[StepReport, parts.ByStage]]:
     """For schedules of as many ranks: the last of some steps, and the gradients of all of them together."""
     ranks = schedules[0].ranks
     stores = [TCPStore(LOCALHOST, 0, is_master=True, wait_for_workers=False) for _ in schedules]
-    jobs = [_job(schedule, device, store.port, steps) for schedule, store in zip(schedules, stores, strict=True)]
+    jobs = [
+        _job(schedule, device, store.port, steps, transport) for schedule, store in zip(schedules, stores, strict=True)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(_rank, (jobs, folder), nprocs=ranks)
         by_rank = [torch.load(Path(folder) / str(rank), weights_only=False) for rank in range(ranks)]
@@ -51,11 +55,11 @@ def run_ranks(schedules: Sequence[piper.Schedule], device: str, steps: int) -> l
     return found
 
 
-def _job(schedule: piper.Schedule, device: str, port: int, steps: int) -> _Job:
+def _job(schedule: piper.Schedule, device: str, port: int, steps: int, transport: str) -> _Job:
     program = lower(schedule)
     sends = ((rank, i.peer) for rank, i in program.in_order() if i.code in (Code.SEND_F, Code.SEND_B))
     pairs = tuple(sorted({(rank, peer) for rank, peer in sends if peer is not None}))
-    plan = WirePlan(LOCALHOST, port, schedule.ranks, device, pairs, (), device == "cuda")
+    plan = WirePlan(LOCALHOST, port, schedule.ranks, device, pairs, (), transport)
     data = parts.batch(schedule.microbatches)
     batches = [parts.batches_of(schedule, data, step) for step in range(steps)]
     return _Job(parts.specs_of(schedule, parts.model(schedule.stages), "cpu"), program, plan, batches)
@@ -77,7 +81,8 @@ def _result(number: int, job: _Job) -> tuple[object, object]:
             raise RuntimeError(f"rank {number}: {interpreter.failure}")
         rank.updates.keep()
         report = rank.report()
-    # Who leaves early looks like one who died.
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    if torch.distributed.is_initialized():
+        # Who leaves early looks like one who died.
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
     return report, rank.gradients()

@@ -58,6 +58,8 @@ class RunTransport(str, Enum):
     ACCELERATOR = "accelerator"
     SHARED_MEMORY = "shared-memory"
     GLOO = "gloo"
+    DIRECTION = "direction"
+    PAIR = "pair"
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Placing:
         int,
         typer.Option("--replicas", min=1, metavar="D", help="Pipelines side by side, each with a part of the batch."),
     ] = 1
-    transport: Annotated[RunTransport, typer.Option("--transport", help="How target ray-dag moves tensors.")] = (
+    transport: Annotated[RunTransport, typer.Option("--transport", help="How tensors go between ranks.")] = (
         RunTransport.AUTO
     )
     steps_per_call: Annotated[
@@ -154,7 +156,9 @@ class Placing:
     def _for_targets(self) -> Iterator[tuple[str, bool, tuple[RunTarget, ...]]]:
         """Options, whether they are given, and the targets that they are for."""
         on_ray = (RunTarget.RAY_DAG, RunTarget.RAY_PROGRAM)
-        yield "--transport", self.transport is not RunTransport.AUTO, (RunTarget.RAY_DAG,)
+        communicators = (RunTransport.DIRECTION, RunTransport.PAIR)
+        yield "--transport", self.transport in communicators, (RunTarget.RAY_PROGRAM,)
+        yield "--transport", self.transport not in (RunTransport.AUTO, *communicators), (RunTarget.RAY_DAG,)
         yield "--address", self.address is not None, on_ray
         yield "--num-cpus", self.num_cpus != 1.0, on_ray
         yield "--num-gpus", self.num_gpus is not None, on_ray

@@ -20,7 +20,15 @@ from .stage import LossFunction
 __all__ = ["TARGETS", "TRANSPORTS", "misfits", "unknown", "unsaved"]
 
 TARGETS = ("auto", "local", "ray-dag", "ray-program")
-TRANSPORTS = ("auto", "accelerator", "shared-memory", "gloo")
+TRANSPORTS = {
+    "auto": TARGETS,
+    "accelerator": ("ray-dag",),
+    "shared-memory": ("ray-dag",),
+    "gloo": ("ray-dag",),
+    "direction": ("ray-program",),
+    "pair": ("ray-program",),
+}
+"""By name, the targets that know it."""
 
 
 def misfits(
@@ -94,6 +102,10 @@ def unknown(
     for what, name, known in (("target", target, TARGETS), ("transport", transport, TRANSPORTS)):
         if name not in known:
             yield Diagnostic("P702", f"there is no {what} `{name}`", None, f"one of {', '.join(known)}")
+    if target in TARGETS and target not in ("auto", *TRANSPORTS.get(transport, TARGETS)):
+        message = f"transport `{transport}` is for target {TRANSPORTS[transport][0]}; target {target} has no use for it"
+        own = [name for name, targets in TRANSPORTS.items() if target in targets]
+        yield Diagnostic("P702", message, None, f"leave it out, or take one of {', '.join(own)}")
     if timeout is not None and not timeout > 0:
         yield Diagnostic("P702", f"a timeout of {timeout:g} s would end every step", None, "give seconds, or None")
 

@@ -114,7 +114,7 @@ def start_target(
     if target == "ray-program":
         from ..targets.ray_program import RayProgramTarget
 
-        return RayProgramTarget(program, specs, timeout, resources)
+        return RayProgramTarget(program, specs, timeout, transport, resources)
     from ..targets.ray_dag import RayDagTarget
 
     return RayDagTarget(schedule, program, specs, timeout, transport, resources)

@@ -81,7 +81,8 @@ class Pipeline:
     ``timeout`` bounds a step, in seconds; None lets the target choose from what it has measured.
     ``transport`` says how target ray-dag moves tensors between ranks: ``auto`` (NCCL where every rank
     can have a GPU, else shared memory), ``accelerator``, ``shared-memory`` (on CPUs) or, to test the
-    accelerator's path on CPUs, ``gloo``.
+    accelerator's path on CPUs, ``gloo``. On target ray-program it says what NCCL communicators there are on GPUs:
+    one for each ``direction`` between two ranks (``auto``), or one for each ``pair``.
 
     On a Ray cluster every rank holds ``num_cpus`` and ``num_gpus`` (None: one where the cluster has one for every
     rank and the transport moves tensors of GPUs, else none) from here until :meth:`close`. ``strategy`` lays the ranks

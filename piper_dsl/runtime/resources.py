@@ -11,7 +11,7 @@ __all__ = ["STRATEGIES", "Resources", "ungiven"]
 
 STRATEGIES = ("pack", "spread", "strict-pack", "strict-spread")
 
-_MOVES = {"auto": (0, 1), "accelerator": (1,), "shared-memory": (0,), "gloo": (0,)}
+_MOVES = {"auto": (0, 1), "accelerator": (1,), "shared-memory": (0,), "gloo": (0,), "direction": (1,), "pair": (1,)}
 """By transport: whether it moves tensors of CPUs (0), of GPUs (1), or of both."""
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+import torch
+
 from ..runtime.layout import Layout
 from ..runtime.message import Message
 from .actions import Transfer
@@ -34,6 +36,7 @@ class GroupLinks:
         self._incoming: dict[int, Incoming] = {}
         self._known: dict[Hashable, dict[int, Layout]] = {}
         self._layouts: dict[int, Layout] = {}
+        self._learnt: dict[int, torch.Tensor | None] = {}
         self._signature: Hashable = None
         self._step = -1
 
@@ -76,19 +79,22 @@ class GroupLinks:
         self._outgoing.send(transfer, layout, message, self._step, waits=not self._learning)
 
     def post(self, transfer: Transfer) -> None:
-        """Lets a message arrive from here on."""
-        if not self._learning:
-            self._incoming[transfer.peer].post(transfer)
+        """Lets a message arrive from here on. One whose size is to be learnt is waited for, in the program's order."""
+        incoming = self._incoming[transfer.peer]
+        if self._learning:
+            self._learnt[transfer.tag] = incoming.learn(transfer)
+        else:
+            incoming.post(transfer)
 
     def receive(self, transfer: Transfer) -> Message | None:
         """Waits for a message."""
-        incoming = self._incoming[transfer.peer]
-        buffer = incoming.learn(transfer) if self._learning else incoming.take(transfer)
+        tag = transfer.tag
+        buffer = self._learnt.pop(tag) if self._learning else self._incoming[transfer.peer].take(transfer)
         if buffer is None:
             return None
-        head, layout = Head.read(buffer), self._layouts[transfer.tag]
-        if (head.step, head.tag) != (self._step, transfer.tag):
-            raise ValueError(f"message {transfer.tag} of step {self._step} was due, but {head} arrived")
+        head, layout = Head.read(buffer), self._layouts[tag]
+        if (head.step, head.tag) != (self._step, tag):
+            raise ValueError(f"message {tag} of step {self._step} was due, but {head} arrived")
         if not head.good:
             return None
         ends = (transfer.source, transfer.target, transfer.microbatch)

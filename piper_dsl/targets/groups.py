@@ -1,7 +1,7 @@
 """Process groups: how ranks on several machines, and on GPUs, send, sum and agree.
 
-Under gloo one group carries all messages, and one is found by its tag. NCCL has no tags: every directed pair of ranks
-that sends has a communicator of its own (transport ``direction``).
+Under gloo one group carries all messages, and one is found by its tag (transport ``buffered``). NCCL has no tags: two
+ranks that talk have communicators of their own, one for each direction (``direction``) or one for both (``pair``).
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ CONNECT = timedelta(seconds=60)
 NEVER = timedelta(days=365)
 """What takes too long is for the watchdog to say."""
 
+AHEAD = 4
+"""Receives that are posted beyond the last that was taken."""
+
 Pair = tuple[int, int]
+"""Sender and receiver."""
 
 
 @dataclass(frozen=True)
 class WirePlan:
     """What every rank connects, the same on all: the store's address, directed pairs, groups that sum gradients.
 
-    ``ordered``: a communicator for every pair, on which messages arrive in order.
+    ``transport`` is ``buffered``, ``direction`` or ``pair``.
     """
 
     host: str
@@ -38,7 +42,14 @@ class WirePlan:
     device: str
     pairs: tuple[Pair, ...]
     summing: tuple[tuple[int, ...], ...]
-    ordered: bool
+    transport: str
+
+
+def _communicators(plan: WirePlan) -> dict[Pair, Pair]:
+    """By directed pair, the ranks whose communicator carries it; none where one group carries all."""
+    if plan.transport == "buffered":
+        return {}
+    return {pair: (min(pair), max(pair)) if plan.transport == "pair" else pair for pair in plan.pairs}
 
 
 def joined_store(plan: WirePlan) -> TCPStore:
@@ -51,17 +62,19 @@ class Groups:
 
     def __init__(self, rank: int, plan: WirePlan, store: TCPStore) -> None:
         self.device = plan.device
-        self.ordered = plan.ordered
+        # Where one communicator carries both directions, a receive that is posted ahead would overtake sends.
+        self.ahead = 0 if plan.transport == "pair" else AHEAD
         self._rank = rank
         backend = "nccl" if plan.device == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=plan.ranks, timeout=NEVER)
         # All ranks make all groups, in one order.
-        pairs = {pair: dist.new_group(sorted(pair), timeout=NEVER) for pair in plan.pairs if plan.ordered}
+        communicators = _communicators(plan)
+        made = {key: dist.new_group(sorted(key), timeout=NEVER) for key in dict.fromkeys(communicators.values())}
         # The group of a pair, and the number of the other rank in it. A group's own methods, since those of
         # torch.distributed check at length what is known here, for every message.
         self._ends: dict[Pair, tuple[Any, int]] = {
-            pair: (group, dist.get_group_rank(group, pair[1] if rank == pair[0] else pair[0]))
-            for pair, group in pairs.items()
+            pair: (made[key], dist.get_group_rank(made[key], pair[1] if rank == pair[0] else pair[0]))
+            for pair, key in communicators.items()
             if rank in pair
         }
         self._all: Any = dist.group.WORLD
@@ -82,12 +95,16 @@ class Groups:
     def send(self, buffer: torch.Tensor, peer: int, tag: int) -> Any:
         """Starts to send; what it returns is to be waited for before the buffer changes."""
         group, number = self._ends.get((self._rank, peer), (self._all, peer))
-        return group.send([buffer], number, tag)
+        return group.send([buffer], number, self._tag(tag))
 
     def receive(self, buffer: torch.Tensor, peer: int, tag: int) -> Any:
         """Lets a message of exactly the buffer's size arrive; what it returns is to be waited for, once."""
         group, number = self._ends.get((peer, self._rank), (self._all, peer))
-        return group.recv([buffer], number, tag)
+        return group.recv([buffer], number, self._tag(tag))
+
+    def _tag(self, tag: int) -> int:
+        """None where order alone tells messages apart, on gloo too, so that what runs there also runs on NCCL."""
+        return 0 if self._ends else tag
 
     def total(self, number: float) -> float:
         """The number, summed over all ranks."""

@@ -16,9 +16,6 @@ from .head import HEAD
 
 __all__ = ["Incoming"]
 
-AHEAD = 4
-"""Receives that are posted beyond the last that was taken."""
-
 
 class Incoming:
     """What one rank receives from one other in a step; ``order`` is the order of the program's RECVs."""
@@ -32,11 +29,10 @@ class Incoming:
         self._posted = 0
         self._taken = 0
         self._works: dict[int, tuple[Any, torch.Tensor]] = {}
-        self._learnt: dict[int, torch.Tensor | None] = {}
 
     def post(self, transfer: Transfer | None = None) -> None:
         """Lets a message arrive, with all before it, and some ahead of what was taken."""
-        through = self._taken + AHEAD if transfer is None else self._place[transfer.tag] + 1
+        through = self._taken + self._groups.ahead if transfer is None else self._place[transfer.tag] + 1
         for one in self._order[self._posted : through]:
             buffer = self._buffers.take(HEAD + self._layouts[one.tag].nbytes)
             self._works[one.tag] = self._groups.receive(buffer, one.peer, 2 * one.tag), buffer
@@ -52,15 +48,7 @@ class Incoming:
         return buffer
 
     def learn(self, transfer: Transfer) -> torch.Tensor | None:
-        """Waits for a message whose layout comes with it, and for those before it where they come in order."""
-        waiting = self._order[self._posted : self._place[transfer.tag] + 1] if self._groups.ordered else [transfer]
-        for one in waiting:
-            self._learnt[one.tag] = self._learn_one(one)
-        self._posted += len(waiting) if self._groups.ordered else 0
-        return self._learnt.pop(transfer.tag)
-
-    def _learn_one(self, transfer: Transfer) -> torch.Tensor | None:
-        """None where the sender had failed: then nothing follows."""
+        """Waits for a message whose layout comes before it. None where the sender had failed: then nothing follows."""
         tag, device = 2 * transfer.tag + 1, self._groups.device
         length = torch.zeros(1, dtype=torch.int64, device=device)
         self._groups.receive(length, transfer.peer, tag).wait()

@@ -86,7 +86,7 @@ class RayDagTarget(RayTarget):
         """Binds the graph and compiles it; ``buffer_bytes`` are those of the driver's channels, if they are Ray's."""
         hint = self._hint(crew) if self._hinted and len(crew.actors) > 1 else None
         if any(spec.shared or spec.max_norm is not None for spec in self._specs):
-            self._meet(crew, "join", pairs=(), ordered=False)
+            self._meet(crew, "join")
         graph = bind_graph(self._plan, crew.actors, hint, self._channels(crew))
         options: dict[str, Any] = {
             "_submit_timeout": NEVER,

@@ -1,12 +1,13 @@
 """Ray actors that run the Program by themselves: one call a rank and step, tensors from peer to peer.
 
 The driver is not in the loop. Every actor has its whole Program; torch.distributed moves the tensors (gloo
-on CPUs; NCCL on GPUs, with a communicator for every directed pair of ranks).
+on CPUs of several machines; NCCL on GPUs, with a communicator for every directed pair of ranks, or for every pair).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import ray
 
@@ -29,8 +30,15 @@ class RayProgramTarget(RayTarget):
     name = "ray-program"
 
     def __init__(
-        self, program: Program, specs: Sequence[RankSpec], timeout: float | None, resources: Resources
+        self,
+        program: Program,
+        specs: Sequence[RankSpec],
+        timeout: float | None,
+        transport: str,
+        resources: Resources,
     ) -> None:
+        if transport != "auto" and resources.num_gpus is None:
+            resources = replace(resources, num_gpus=1)
         super().__init__(specs, timeout, resources)
         if self._session.gpus and not meets(program):
             self._session.end()
@@ -38,10 +46,12 @@ class RayProgramTarget(RayTarget):
             help_ = "write every RECV behind its SEND in one order for all ranks, or leave the transfers out"
             raise PipeError(Diagnostic("P702", message, None, help_))
         self._program = program
+        on_gpus = "direction" if transport == "auto" else transport
+        self._transport = on_gpus if self._session.gpus else "buffered"
 
     def _start(self, crew: Crew, batches: Sequence[Batch]) -> None:
         self._launch(crew, ProgramActor)
-        self._meet(crew, "connect", self._program, pairs=_pairs(self._program), ordered=self._session.gpus)
+        self._meet(crew, "connect", self._program, pairs=_pairs(self._program), transport=self._transport)
 
     def _execute(self, crew: Crew, steps: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Outcome]]:
         shapes = [signature(batches) for batches in steps]

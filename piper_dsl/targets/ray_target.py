@@ -65,7 +65,9 @@ class RayTarget(ABC):
         specs = [replace(spec, device="cuda" if self._session.gpus else "cpu") for spec in self._specs]
         crew.start(specs, actor_class, lambda rank: {"max_restarts": 0, **self._session.options(rank), **options})
 
-    def _meet(self, crew: Crew, method: str, *arguments: Any, pairs: tuple[Pair, ...], ordered: bool) -> None:
+    def _meet(
+        self, crew: Crew, method: str, *arguments: Any, pairs: tuple[Pair, ...] = (), transport: str = "buffered"
+    ) -> None:
         """Calls a method on all ranks at once, with the plan by which they find each other.
 
         Raises PipeError (P714) where they do not.
@@ -80,7 +82,7 @@ class RayTarget(ABC):
             device="cuda" if self._session.gpus else "cpu",
             pairs=pairs,
             summing=tuple(sorted({group.ranks for spec in self._specs for group in spec.shared})),
-            ordered=ordered,
+            transport=transport,
         )
         try:
             crew.ask(method, *arguments, plan, timeout=CONNECT)

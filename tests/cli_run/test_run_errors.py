@@ -166,6 +166,7 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "a strategy for local": (("--strategy", "spread", *LOCAL), "ray-dag and ray-program"),
     "a transport for local": (("--transport", "gloo", *LOCAL), "it is for ray-dag; target local"),
     "a transport for ray-program": (("--transport", "gloo", "--target", "ray-program"), "it is for ray-dag"),
+    "communicators for ray-dag": (("--transport", "pair", "--target", "ray-dag"), "it is for ray-program"),
     "checkpoints nowhere": (("--checkpoints", ""), "--checkpoints runs/a"),
     "how often, without checkpoints": (("--checkpoint-every", "3"), "add --checkpoints FOLDER"),
     "restarts without checkpoints": (("--max-restarts", "1"), "add --checkpoints FOLDER"),

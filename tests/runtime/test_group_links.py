@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
+import torch.distributed as dist
 from runtime_models import WIDTH, Moody, mixed, mixed_batch
 from runtime_reference import EXACT, close, whole_gradients
 from torch import nn
@@ -23,61 +25,105 @@ from piper_dsl.targets import group_links, wire
 from piper_dsl.targets.groups import WirePlan
 from piper_dsl.targets.interpreter import Interpreter
 
-SCHEDULE = piper.load("1f1b", p=2, m=2)
 MSE = nn.functional.mse_loss
+SCHEDULES = {name: piper.load(name, p=2, m=4) for name in ("1f1b", "interleaved_1f1b", "zb_v")}
+TRANSPORTS = ["buffered", "direction", "pair"]
 Data = tuple[torch.Tensor, torch.Tensor]
+Results = list[Any]
+"""Of a rank by step: its losses, or what failed, None where that was elsewhere."""
+Found = Mapping[tuple[str, str], tuple[Results, Results]]
+"""Of both ranks, by job and transport."""
 
 
-def _rank(rank: int, port: int, stages: list[nn.Module], batches: Sequence[Data], results: Any) -> None:
-    """One rank in a process of its own; by step its losses, or what failed, None where that was elsewhere."""
+@dataclass(frozen=True)
+class _Job:
+    """What two ranks run."""
+
+    schedule: piper.Schedule
+    stages: list[nn.Module]
+    batches: Sequence[Data]
+
+
+def _changing(schedule: piper.Schedule) -> _Job:
+    """Data of more kinds than are remembered at a time."""
+    return _Job(schedule, mixed(schedule.stages), [mixed_batch(size, size) for size in (4, 8, 4, 12, 4, 4, 8)])
+
+
+def _moody() -> _Job:
+    """The second step fails: its last two microbatches give less than those of the first."""
+    x = torch.linspace(0, 1, 8 * WIDTH).view(8, WIDTH)
+    large = x + torch.tensor([0, 0, 0, 0, 99, 99, 99, 99])[:, None]
+    return _Job(SCHEDULES["1f1b"], [Moody(), nn.Identity()], [(x, x), (large, x), (x, x)])
+
+
+def _ranks(rank: int, ports: Mapping[tuple[str, str], int], jobs: Mapping[str, _Job], results: Any) -> None:
+    """One rank of all jobs on all transports, in a process of its own."""
     torch.set_num_threads(1)
     wire.on_one_machine = lambda *_: False
     group_links.KNOWN = 2
-    program = lower(SCHEDULE)
-    runner = Rank(rank_specs(stages, SCHEDULE, program, MSE, None, Settings())[rank])
-    plan = WirePlan("127.0.0.1", port, 2, "cpu", ((0, 1), (1, 0)), (), False)
+    results.put((rank, {(name, how): _run(rank, port, jobs[name], how) for (name, how), port in ports.items()}))
+
+
+def _run(rank: int, port: int, job: _Job, transport: str) -> Results:
+    schedule, program = job.schedule, lower(job.schedule)
+    runner = Rank(rank_specs(job.stages, schedule, program, MSE, None, Settings())[rank])
+    plan = WirePlan("127.0.0.1", port, 2, "cpu", ((0, 1), (1, 0)), (), transport)
     interpreter = Interpreter(runner, program, wire.Wire(rank, plan))
-    found: list[Any] = []
-    for step, batch in enumerate(batches):
-        cut = split_batch(step, *batch, 2, SCHEDULE.graph, SCHEDULE.placement)
-        if interpreter.run(replace(cut[rank], training=True), signature(cut)):
+    found: Results = []
+    for step, batch in enumerate(job.batches):
+        cut = split_batch(step, *batch, schedule.microbatches, schedule.graph, schedule.placement)
+        if interpreter.run(cut[rank], signature(cut)):
             found.append(runner.report().losses)
         else:
             found.append(interpreter.failure and str(interpreter.failure))
         runner.drop()
-    results.put((rank, found))
+    # Who leaves early looks like one who died.
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
 
 
-def _run(stages: list[nn.Module], batches: Sequence[Data]) -> list[list[Any]]:
+@pytest.fixture(scope="module")
+def jobs() -> Mapping[str, _Job]:
+    return {**{name: _changing(schedule) for name, schedule in SCHEDULES.items()}, "moody": _moody()}
+
+
+@pytest.fixture(scope="module")
+def found(jobs: Mapping[str, _Job]) -> Found:
     """What both ranks say of every step."""
     processes = multiprocessing.get_context("spawn")
     results = processes.Queue()
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    ranks = [processes.Process(target=_rank, args=(r, store.port, stages, batches, results)) for r in range(2)]
+    keys = [(name, transport) for name in jobs for transport in TRANSPORTS]
+    stores = {key: TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for key in keys}
+    ports = {key: store.port for key, store in stores.items()}
+    ranks = [processes.Process(target=_ranks, args=(rank, ports, jobs, results)) for rank in range(2)]
     for rank in ranks:
         rank.start()
     try:
-        return [found for _, found in sorted(results.get(timeout=60) for _ in ranks)]
+        by_rank = dict(results.get(timeout=100) for _ in ranks)
     finally:
         for rank in ranks:
             rank.kill()
             rank.join()
+    return {key: (by_rank[0][key], by_rank[1][key]) for key in keys}
 
 
-def test_data_of_other_shapes_and_back_has_the_losses_of_one_process() -> None:
-    # More kinds of data than are remembered at a time.
-    batches = [mixed_batch(size, size) for size in (4, 8, 4, 6, 4, 4, 2, 8)]
-    wanted = [loss for batch in batches for loss in whole_gradients(mixed(2), MSE, [batch])[0]]
-    _, last = _run(mixed(2), batches)
-    assert [sum(losses.values()) / 2 for losses in last] == close(wanted, EXACT)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_data_of_other_shapes_and_back_has_the_losses_of_one_process(
+    name: str, transport: str, jobs: Mapping[str, _Job], found: Found
+) -> None:
+    job = jobs[name]
+    wanted = [loss for batch in job.batches for loss in whole_gradients(job.stages, MSE, [batch])[0]]
+    steps = zip(*found[name, transport], strict=True)
+    assert [sum((one | other).values()) / 4 for one, other in steps] == close(wanted, EXACT)
 
 
-def test_a_result_of_another_shape_than_before_is_an_error_and_not_the_end() -> None:
-    x = torch.rand(4, WIDTH)
-    large = x * torch.tensor([1.0, 1.0, 99.0, 99.0])[:, None]
-    first, last = _run([Moody(), nn.Linear(WIDTH, WIDTH)], [(x, x), (large, x), (x, x)])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_result_of_another_shape_than_before_is_an_error_and_not_the_end(transport: str, found: Found) -> None:
+    first, last = found["moody", transport]
     assert first[1] == (
-        "rank 0: stage 0, forward (F) of microbatch 1: ValueError: the result was torch.float32 (2, 3) in "
+        "rank 0: stage 0, forward (F) of microbatch 2: ValueError: the result was torch.float32 (2, 3) in "
         "earlier steps with data of this shape; now it is torch.float32 (2, 2)"
     )
     assert last[1] is None

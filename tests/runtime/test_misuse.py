@@ -67,6 +67,27 @@ def test_an_unknown_transport() -> None:
     assert "carrier-pigeon" in only(error).message
 
 
+@pytest.mark.parametrize(
+    ("target", "transport", "said", "help_"),
+    [
+        ("ray-program", "gloo", "is for target ray-dag; target ray-program has", "one of auto, direction, pair"),
+        ("local", "pair", "is for target ray-program; target local has", "one of auto"),
+        (
+            "ray-dag",
+            "direction",
+            "is for target ray-program; target ray-dag has",
+            "one of auto, accelerator,",
+        ),
+    ],
+)
+def test_a_transport_of_another_target(target: str, transport: str, said: str, help_: str) -> None:
+    with pytest.raises(piper.PipeError) as error:
+        _pipeline(target, transport=transport)
+    assert only(error).code == "P702"
+    assert said in only(error).message
+    assert help_ in str(only(error).help)
+
+
 @pytest.mark.parametrize("timeout", [0, -1.0])
 def test_a_time_out_that_is_no_time(timeout: float) -> None:
     with pytest.raises(piper.PipeError) as error:
@@ -223,7 +244,11 @@ def test_an_optimizer_that_cannot_be_made_says_why(target: str) -> None:
     [
         ({"num_cpus": 0}, "`num_cpus` is 0"),
         ({"num_gpus": 0.5}, "`num_gpus` is 0.5"),
-        ({"num_gpus": 1, "transport": "gloo"}, "transport `gloo` does not move tensors of ranks with 1 GPUs"),
+        ({"transport": "pair", "target": "ray-program"}, "2 ranks need 2 GPUs, one each; Ray has 0 free of 0"),
+        (
+            {"num_gpus": 1, "transport": "gloo", "target": "ray-dag"},
+            "transport `gloo` does not move tensors of ranks with 1 GPUs",
+        ),
         ({"strategy": "heap"}, "there is no strategy `heap`"),
         ({"num_cpus": 5, "target": "ray-program"}, "2 ranks need 10 CPUs, 5 each; Ray has "),
         ({"strategy": "strict-spread", "target": "ray-dag"}, "2 ranks with 1 CPU each find no place on the nodes"),
