@@ -2,9 +2,10 @@
 
 First table: 1F1B with stages that sleep 20 ms forward and 40 ms backward, so cores do not matter. `span` is the time
 from the first start of an operation to the last end, measured on the ranks; beside it the ideal, and the simulation
-replayed with the durations that were measured. `step` is what the driver sees (for PyTorch, under torchrun with gloo,
-what passes between two barriers). Second table: transformer blocks on two ranks, one thread each; the simulation with
-the median durations of every other step against the median of the steps between. It needs two idle cores.
+replayed with the durations that were measured. `step` is what the driver sees: with several steps in a call, the call's
+time by their number. For PyTorch, under torchrun with gloo, it is what passes between two barriers. Second table:
+transformer blocks on two ranks, one thread each; the simulation with the median durations of every other step against
+the median of the steps between. It needs two idle cores.
 
     python benchmarks/fidelity.py                     # both tables, about 2 minutes
     python benchmarks/fidelity.py --size 4x8 --steps 3
@@ -39,7 +40,11 @@ NICENESS = "RAY_worker_niceness"
 """Ray gives way to other processes, torchrun does not; here both are to compete alike."""
 HERE = Path(__file__).parent
 TARGETS = ("ray-program", "ray-dag")
-WARM_UP = 2
+PER_CALL = 5
+"""Steps of a call, where there are several."""
+SYSTEMS = {"ray-program": ("ray-program", 1), "ray-program x5": ("ray-program", PER_CALL), "ray-dag": ("ray-dag", 1)}
+"""Target and steps of a call, by name."""
+WARM_UP = PER_CALL
 WIDTH = 256
 
 
@@ -64,10 +69,10 @@ def pytorch(ranks: int, microbatches: int, steps: int) -> Fidelity:
     return Fidelity(statistics.median(spans), statistics.median(seconds for seconds, _ in found))
 
 
-def ours(target: str, ranks: int, microbatches: int, steps: int) -> Fidelity:
+def ours(target: str, per_call: int, ranks: int, microbatches: int, steps: int) -> Fidelity:
     """The same by the library's 1f1b on a target."""
     x = torch.ones(microbatches, 1)
-    reports = _reports(target, [Sleeper() for _ in range(ranks)], microbatches, (x, x), steps)
+    reports = _reports(target, [Sleeper() for _ in range(ranks)], microbatches, (x, x), steps, per_call)
     return Fidelity(
         statistics.median(map(_span, reports)),
         statistics.median(report.seconds for report in reports),
@@ -82,15 +87,19 @@ def _span(report: StepReport) -> float:
 
 
 def _reports(
-    target: str, stages: Sequence[nn.Module], microbatches: int, batch: tuple[torch.Tensor, torch.Tensor], steps: int
+    target: str,
+    stages: Sequence[nn.Module],
+    microbatches: int,
+    batch: tuple[torch.Tensor, torch.Tensor],
+    steps: int,
+    per_call: int = 1,
 ) -> list[StepReport]:
     schedule = piper.load("1f1b", p=len(stages), m=microbatches)
     found: list[StepReport] = []
     with piper.Pipeline(
         stages, schedule, loss_fn=nn.functional.mse_loss, optimizer=sgd, target=target, timeout=120.0
     ) as pipeline:
-        for _ in range(WARM_UP + steps):
-            pipeline.step(*batch)
+        for _ in pipeline.train([batch] * (WARM_UP + steps), per_call):
             assert pipeline.last is not None
             found.append(pipeline.last)
     return found[WARM_UP:]
@@ -105,7 +114,7 @@ def sleeping(sizes: Sequence[tuple[int, int]], steps: int) -> Table:
         schedule = piper.load("1f1b", p=ranks, m=microbatches)
         ideal = piper.simulate(schedule, piper.Costs(F=FORWARD, B=BACKWARD, OPT=0.0)).makespan
         runs = {"PyTorch": pytorch(ranks, microbatches, steps)}
-        runs |= {target: ours(target, ranks, microbatches, steps) for target in TARGETS}
+        runs |= {name: ours(*system, ranks, microbatches, steps) for name, system in SYSTEMS.items()}
         for name, run in runs.items():
             replay = "" if run.replayed is None else f"{run.span / run.replayed:.3f}"
             figures = (

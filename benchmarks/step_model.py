@@ -23,5 +23,10 @@ def batch(microbatches: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, y
 
 
+def batches(microbatches: int, steps: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The same for every step."""
+    return [batch(microbatches)] * steps
+
+
 def optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.01)

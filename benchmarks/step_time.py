@@ -2,9 +2,9 @@
 
 All train the same model by 1F1B, one thread a rank, one system after the other, in some rounds. PyTorch's ranks run
 under torchrun over gloo, without a driver and with all data at hand: a step of theirs is timed between two barriers.
-One of ours is timed from the driver's call to its result, data and losses included; with several steps in a call, it
-is the call's time by their number. Medians over all rounds; absolute times are noise, the ratio to PyTorch is the
-figure. All must end at the same loss.
+One of ours is timed from the driver's call to its result, losses included, and data too, unless the ranks load it; with
+several steps in a call, it is the call's time by their number. Medians over all rounds; absolute times are noise, the
+ratio to PyTorch is the figure. All must end at the same loss.
 
     python benchmarks/step_time.py                       # 4x16, 4x64, 8x32, as ranks x microbatches
     python benchmarks/step_time.py --size 4x16 --rounds 1 --system "ray-program x5"
@@ -13,7 +13,6 @@ figure. All must end at the same loss.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import statistics
@@ -22,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import ray
@@ -38,8 +38,25 @@ WARM_UP = 5
 """Steps that are not counted."""
 PER_CALL = 5
 """Steps of a call, where there are several."""
-SYSTEMS = {"ray-program": ("ray-program", 1), "ray-program x5": ("ray-program", PER_CALL), "ray-dag": ("ray-dag", 1)}
-"""Target and steps of a call, by name."""
+
+
+@dataclass(frozen=True)
+class System:
+    """A target, how many steps it makes in a call, and whether its ranks load the data by themselves."""
+
+    target: str
+    per_call: int = 1
+    loads: bool = False
+
+
+SYSTEMS = {
+    "ray-program": System("ray-program"),
+    "ray-program, loading": System("ray-program", loads=True),
+    "ray-program x5": System("ray-program", PER_CALL),
+    "ray-program x5, loading": System("ray-program", PER_CALL, loads=True),
+    "ray-dag": System("ray-dag"),
+    "ray-dag, loading": System("ray-dag", loads=True),
+}
 
 
 @dataclass(frozen=True)
@@ -61,13 +78,15 @@ def pytorch(ranks: int, microbatches: int, steps: int) -> Run:
     return Run(found["seconds"][WARM_UP:], found["loss"])
 
 
-def ours(target: str, per_call: int, ranks: int, microbatches: int, steps: int) -> Run:
+def ours(system: System, ranks: int, microbatches: int, steps: int) -> Run:
     """A run on a target."""
-    batches = itertools.repeat(step_model.batch(microbatches), steps)
+    loader = partial(step_model.batches, microbatches, steps)
     schedule = piper.load("1f1b", p=ranks, m=microbatches)
-    arguments = {"loss_fn": step_model.loss, "optimizer": step_model.optimizer, "target": target, "timeout": 600.0}
-    with piper.Pipeline(step_model.stages(ranks), schedule, **arguments) as pipeline:
-        reports = [pipeline.last for _ in pipeline.train(batches, per_call)]
+    arguments = {"loss_fn": step_model.loss, "optimizer": step_model.optimizer, "timeout": 600.0, "loader": loader}
+    with piper.Pipeline(step_model.stages(ranks), schedule, target=system.target, **arguments) as pipeline:
+        per_call = system.per_call
+        losses = pipeline.train_loaded(steps, per_call) if system.loads else pipeline.train(loader(), per_call)
+        reports = [pipeline.last for _ in losses]
     return Run([report.seconds for report in reports[WARM_UP:]], reports[-1].loss)
 
 
@@ -76,7 +95,7 @@ def measure(systems: Sequence[str], ranks: int, microbatches: int, steps: int, r
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
         runs = {"torch.distributed.pipelining": pytorch(ranks, microbatches, steps)}
-        runs |= {name: ours(*SYSTEMS[name], ranks, microbatches, steps) for name in systems}
+        runs |= {name: ours(SYSTEMS[name], ranks, microbatches, steps) for name in systems}
         wanted = runs["torch.distributed.pipelining"].loss
         for name, run in runs.items():
             assert abs(run.loss - wanted) < 1e-4 * abs(wanted), (name, run.loss, wanted)
