@@ -28,7 +28,7 @@ _WARM_UP = 1
 @dataclass(frozen=True)
 class Result:
     """What came of a run: what ran where, after how many steps that were ``done`` before; losses and reports by step;
-    ``whole``: the losses of one process, all steps, if they were asked for.
+    ``whole``: the losses of one process, all steps, if they were asked for. ``failure`` is what ended it early.
     """
 
     schedule: str
@@ -38,18 +38,20 @@ class Result:
     losses: list[float]
     reports: list[StepReport]
     whole: list[float] = field(default_factory=list)
+    failure: PipeError | None = None
 
 
 def report(result: Result, format: Format, profile: str | None, timeline: str | None) -> None:
     """Says how the run went, then writes the files of measured costs and times that were asked for.
 
-    Raises PipeError (P002) for files that could not be written, when all else is said and written.
+    Raises PipeError for what ended the run early and (P002) for files that could not be written, when all else is
+    said and written.
     """
     if format is Format.JSON:
         print_json(_document(result))
     else:
         _print(result)
-    findings: list[Diagnostic] = []
+    findings: list[Diagnostic] = [] if result.failure is None else [*result.failure.diagnostics]
     for path, text, line in _files(result, profile, timeline):
         try:
             write_text(Path(path), text)

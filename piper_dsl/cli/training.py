@@ -61,7 +61,8 @@ def train(job: Job) -> None:
     with Sigterm().listening(), _progress() as progress:
         with _cluster(job.placing.address):
             result = _pipeline(job, model, loss_fn, data, progress)
-        result = replace(result, whole=_whole(job, model, loss_fn, data.batches, progress))
+        if job.measuring.compare and result.failure is None:
+            result = replace(result, whole=_whole(job, model, loss_fn, data.batches, progress))
     report(result, job.format, job.measuring.profile, job.measuring.timeline)
 
 
@@ -183,14 +184,21 @@ def _pipeline(
     ) as pipeline:
         done = _taken_up(kept, pipeline, data.steps)
         progress.update(bar, advance=done)
-        with _saved(kept, pipeline):
-            for loss in _losses(pipeline, data, done, asked.load_in_ranks, placing.steps_per_call):
-                losses.append(loss)
-                assert pipeline.last is not None
-                reports.append(pipeline.last)
-                progress.update(bar, advance=1, description=f"{placing.target.value}: training")
+        failure = None
+        try:
+            with _saved(kept, pipeline):
+                for loss in _losses(pipeline, data, done, asked.load_in_ranks, placing.steps_per_call):
+                    losses.append(loss)
+                    assert pipeline.last is not None
+                    reports.append(pipeline.last)
+                    progress.update(bar, advance=1, description=f"{placing.target.value}: training")
+        except PipeError as error:
+            if not reports:
+                raise
+            # The steps before it were made, and are told of first.
+            failure = error
         progress.update(bar, description=f"{placing.target.value}: closing")
-    return Result(job.schedule.name, placing.replicas, pipeline.target, done, losses, reports)
+    return Result(job.schedule.name, placing.replicas, pipeline.target, done, losses, reports, failure=failure)
 
 
 def _losses(pipeline: Pipeline, data: _Data, done: int, load_in_ranks: bool, steps_per_call: int) -> Iterator[float]:
@@ -222,8 +230,7 @@ def _taken_up(asked: Checkpointing, pipeline: Pipeline, batches: int) -> int:
 def _whole(
     job: Job, stages: Sequence[nn.Module], loss_fn: Callable[..., Any], batches: list[Any], progress: Progress
 ) -> list[float]:
-    if not job.measuring.compare:
-        return []
+    """The losses of the same steps in one process."""
     bar = progress.add_task("one process", total=len(batches))
     model = WholeModel(stages, loss_fn, make_optimizer(job.updating), make_settings(job.updating, job.batches.steps))
     losses = []
