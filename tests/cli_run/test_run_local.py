@@ -247,5 +247,5 @@ def test_steps_before_one_that_fails_are_reported(invoke: Invoke, folder: Path) 
     losses = json.loads(result.stdout)["losses"]
     assert losses == [pytest.approx(loss, rel=1e-4) for loss in _reference(0, 2, 2, 8, 0.01)]
     assert (folder / "costs.toml").read_text().startswith("# 1F1B on local")
-    assert result.stderr.startswith("error[P713]")
+    assert result.stderr.startswith("error[P710]")
     assert "LookupError: the third step" in result.stderr
