@@ -127,7 +127,7 @@ def main() -> None:
             each = (f"{seconds * 1e3:.1f}", f"{seconds / operations * 1e6:.0f}", f"{ratio:.2f}")
             table.add_row(f"{ranks}x{microbatches}", name, *each)
     ray.shutdown()
-    Console().print(table)
+    Console(width=100).print(table)
 
 
 if __name__ == "__main__":
