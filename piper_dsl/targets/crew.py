@@ -17,7 +17,7 @@ from ..runtime.failure import cannot_be_sent, no_start
 from ..runtime.spec import RankSpec
 from .roll_call import roll_call
 
-__all__ = ["Crew", "last_line"]
+__all__ = ["Crew", "kill_all", "last_line"]
 
 NOTICE = 2.0
 """Seconds in which a process that has died is known to Ray as dead."""
@@ -90,6 +90,12 @@ def _started(rank: int, actor: Any) -> Any:
         if isinstance(error, RayActorError) and not error.actor_init_failed:
             raise
         raise PipeError(Diagnostic("P714", f"rank {rank} could not start: {last_line(error)}")) from error
+
+
+def kill_all(actors: Sequence[Any]) -> None:
+    """Ends actors at once, whatever they do."""
+    for actor in actors:
+        ray.kill(actor)
 
 
 def last_line(error: BaseException) -> str:

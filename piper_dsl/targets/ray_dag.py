@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from ..runtime.shapes import batch_bytes, largest_message
 from ..runtime.spec import Batch, RankSpec
 from ..simulate import simulate
 from .bind_graph import bind_graph
-from .crew import Crew
+from .crew import Crew, kill_all
 from .gloo_communicator import GlooCommunicator
 from .graph_channels import GraphChannels
 from .inbox import Inbox
@@ -142,11 +143,16 @@ class RayDagTarget(RayTarget):
 
     def _release(self) -> None:
         """Ends the graph, then the actors."""
-        if self._graph is not None:
+        if self._graph is not None and self._crew is not None:
             context = DAGContext.get_current()
             patience, context.teardown_timeout = context.teardown_timeout, TEARDOWN
-            # Actors that are killed cannot clean up behind them, so only where one may be stuck.
+            # Actors that are killed cannot clean up behind them, so only where one may be stuck. Where another died,
+            # a thread of Ray's waits for that one, for ever, and a teardown waits for the thread.
+            killing = threading.Timer(TEARDOWN, kill_all, (self._crew.actors,))
+            if not self._between_steps:
+                killing.start()
             self._graph.teardown(kill_actors=not self._between_steps)
+            killing.cancel()
             self._graph, context.teardown_timeout = None, patience
         if self._inbox is not None:
             self._inbox.release()

@@ -14,6 +14,7 @@ import ray
 
 from ..runtime.resources import Resources
 from .cluster import start_or_join
+from .crew import kill_all
 from .places import Places
 
 __all__ = ["RaySession"]
@@ -81,8 +82,7 @@ class RaySession:
         farewells = [] if at_once else [actor.__ray_terminate__.remote() for actor in actors]
         if farewells:
             ray.wait(farewells, num_returns=len(farewells), timeout=_GOODBYE)
-        for actor in actors:
-            ray.kill(actor)
+        kill_all(actors)
         _wait_for_exit(pids)
 
     def end(self) -> None:

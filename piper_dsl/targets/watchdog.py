@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import ray
-
 from ..diagnostics import Diagnostic
+from .crew import kill_all
 from .roll_call import roll_call
 
 __all__ = ["Watch", "Watchdog"]
@@ -57,8 +56,7 @@ class Watch:
             # It ended while the ranks were asked: what has succeeded is not killed.
             return
         self.verdict = Diagnostic("P711", message, None, self._help, notes=doing)
-        for actor in self._actors:
-            ray.kill(actor)
+        kill_all(self._actors)
 
     def _doing(self) -> list[str]:
         return [f"rank {rank}: {doing or 'is dead'}" for rank, doing in enumerate(roll_call(self._actors))]

@@ -23,6 +23,12 @@ def descendants(pid: int) -> set[int]:
     return family
 
 
+def parent(pid: int) -> int | None:
+    """The process that started another; None if that is gone."""
+    found = _state_and_parent(pid)
+    return found and found[1]
+
+
 def alive(pids: Iterable[int]) -> set[int]:
     """Those of the processes that still run."""
     return {pid for pid in pids if (found := _state_and_parent(pid)) and found[0] not in "ZX"}

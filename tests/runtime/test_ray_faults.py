@@ -156,6 +156,30 @@ def test_an_actor_killed_in_mid_step_is_named(target: str, transport: str, tmp_p
 
 
 @pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_a_pipeline_ends_soon_where_one_rank_died_and_another_is_stuck(
+    target: str, tmp_path: Path, own_ranks: Ranks
+) -> None:
+    stages = [Carry(), Faulty("sleep", tmp_path / "asleep", seconds=60)]
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "timeout": LIMIT}
+
+    def kill_the_other() -> None:
+        assert eventually((tmp_path / "asleep").exists, 90)
+        (victim,) = own_ranks() - {int((tmp_path / "asleep").read_text())}
+        os.kill(victim, signal.SIGKILL)
+
+    with piper.Pipeline(stages, piper.load("1f1b", p=2, m=4), target=target, **arguments) as pipeline:
+        pipeline.step(*_batch(8))
+        thread = threading.Thread(target=kill_the_other)
+        thread.start()
+        with pytest.raises(piper.PipeError, match=r"rank 0 \(process \d+\) died during the step"):
+            pipeline.step(*_batch(8, hot=slice(2, 4)))
+        thread.join()
+        closing = time.monotonic()
+    assert time.monotonic() - closing < 10
+    assert eventually(lambda: own_ranks() == set(), GONE)
+
+
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
 def test_a_rank_that_was_killed_is_replaced_and_training_goes_on_as_if_nothing_was(
     target: str, tmp_path: Path, own_ranks: Ranks
 ) -> None:
