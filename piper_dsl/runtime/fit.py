@@ -17,7 +17,7 @@ from .optimizer import OptimizerFactory
 from .settings import AUTOCASTS, REDUCTIONS, Settings
 from .stage import LossFunction
 
-__all__ = ["TARGETS", "TRANSPORTS", "misfits", "unknown", "unsaved"]
+__all__ = ["TARGETS", "TRANSPORTS", "misfits", "uncallable", "unknown", "unsaved"]
 
 TARGETS = ("auto", "local", "ray-dag", "ray-program")
 TRANSPORTS = {
@@ -122,3 +122,10 @@ def unsaved(checkpoints: object, every: int, max_restarts: int) -> Iterator[Diag
     for what, number, least in (("checkpoint_every", every, 1), ("max_restarts", max_restarts, 0)):
         if number < least:
             yield Diagnostic("P702", f"`{what}` is {number}", None, f"give a number of at least {least}")
+
+
+def uncallable(loader: object) -> Iterator[Diagnostic]:
+    """Batches in the place of what makes them in every process."""
+    if loader is not None and not callable(loader):
+        message = f"a loader is a function that makes the batches, not a {type(loader).__name__}"
+        yield Diagnostic("P701", message, None, "pass a function without arguments that returns them")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NoReturn
@@ -20,6 +21,7 @@ from ..diagnostics import Diagnostic, PipeError
 from .batch import parts, rank_part, require_fit, signature
 from .failure import CodedError, where_raised
 from .packed import bytes_of
+from .randomness import OwnRandomness
 from .spec import Batch, Drawn, RankSpec
 
 __all__ = ["Lead", "LoaderError", "RankLoader"]
@@ -45,24 +47,25 @@ class _Feed:
 
     def __init__(self, make: Make) -> None:
         self._make = make
+        self._randomness = OwnRandomness()
         self._batches: Any = None
         self._rest: Iterator[Any] | None = None
+        self._begun = False
         self._next = 0
 
     def length(self) -> int | None:
-        """How many batches there are; None where that is not known."""
-        try:
-            return len(self._opened())
-        except TypeError:
-            return None
+        """How many batches there are; None where that is not known. Raises what the loader raises."""
+        with self._randomness.drawing():
+            return _length(self._opened())
 
     def batch(self, step: int) -> Any:
         """That of a step, counted from 0. Raises LoaderError where there is none, and what the loader raises."""
-        batches = self._opened()
-        if hasattr(batches, "__getitem__") and self.length() is not None:
-            batch = batches[step] if step < len(batches) else _END
-        else:
-            batch = self._passed(step)
+        with self._randomness.drawing():
+            batches = self._opened()
+            if hasattr(batches, "__getitem__") and (length := _length(batches)) is not None:
+                batch = batches[step] if step < length else _END
+            else:
+                batch = self._passed(step)
         if batch is _END:
             raise LoaderError(f"the batches of the loader end before step {step}")
         return batch
@@ -76,19 +79,32 @@ class _Feed:
         """Of an iterable: what comes before is passed over, from the beginning where that is behind already."""
         rest, self._rest = self._rest, None
         if rest is None or step < self._next:
-            rest, self._next = iter(self._opened() if rest is None else self._make()), 0
+            # An iterator that was begun, and has raised perhaps, would go on where it is.
+            rest = iter(self._make() if self._begun else self._opened())
+            self._begun, self._next = True, 0
         batch = next(islice(rest, step - self._next, None), _END)
         self._rest, self._next = rest, step + 1
         return batch
 
 
+def _length(batches: Any) -> int | None:
+    try:
+        return len(batches)
+    except TypeError:
+        return None
+
+
 class Lead:
-    """The driver's part: which steps have batches, the first of them, and what later ones must be like."""
+    """The driver's part: which steps have batches, the first of them, and what later ones must be like.
+
+    Raises PipeError (P703) where the loader raises, and where there is no end.
+    """
 
     def __init__(self, make: Make, until: int | None) -> None:
         self._feed = _Feed(make)
         self._drawn: list[Drawn] | None = None
-        length = self._feed.length()
+        with _told():
+            length = self._feed.length()
         if length is None and until is None:
             raise PipeError(Diagnostic("P703", "the batches of the loader have no length", None, "pass `until`"))
         self._end = min(end for end in (length, until) if end is not None)
@@ -103,15 +119,22 @@ class Lead:
             raise StopIteration
         if self._drawn is not None:
             return [Batch(step, updates=updates, drawn=drawn) for drawn in self._drawn]
-        try:
+        with _told():
             batch = self._feed.batch(step)
-        except Exception as error:
-            message = f"the loader raised {type(error).__name__}: {error}"
-            raise PipeError(Diagnostic("P703", message, notes=where_raised(error))) from error
         batches = cut(*parts(batch))
         shapes = signature(batches)
         self._drawn = [Drawn(step, _digest(own), shapes) for own in batches]
         return batches
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the loader raises in the driver, as a finding."""
+    try:
+        yield
+    except Exception as error:
+        message = f"the loader raised {type(error).__name__}: {error}"
+        raise PipeError(Diagnostic("P703", message, notes=where_raised(error))) from error
 
 
 class RankLoader:

@@ -26,7 +26,7 @@ from .checkpoint import CheckpointFolder, describe
 from .condition import Condition
 from .dry_run import refuse_misfits
 from .failure import OperationFailed
-from .fit import misfits, unknown, unsaved
+from .fit import misfits, uncallable, unknown, unsaved
 from .launch import rank_specs, start_target
 from .loader import Lead
 from .measure import StepReport
@@ -127,6 +127,7 @@ class Pipeline:
             *unknown(target, transport, timeout, replicas, settings),
             *unsaved(checkpoints, checkpoint_every, max_restarts),
             *ungiven(resources, transport),
+            *uncallable(loader),
         ]
         if findings:
             raise PipeError(*findings)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from runtime_models import HOT, WIDTH, FaultyWeight, RunningMean, sgd
@@ -153,6 +157,56 @@ def _hot(step: int) -> Batch | None:
     return (_batch(step)[0] + 2 * HOT, _batch(step)[1]) if step == 2 else None
 
 
+def _seeded() -> Iterator[Batch]:
+    """Drawn from the generators that all share, seeded once."""
+    torch.manual_seed(7)
+    np.random.seed(7)
+    random.seed(7)
+    while True:
+        x = torch.rand(4, WIDTH)
+        yield x, x * random.random() + torch.from_numpy(np.random.rand(4, WIDTH)).float()
+
+
+@pytest.mark.parametrize(("target", "per_call"), [("local", 1), ("local", 3), ("ray-dag", 3), ("ray-program", 3)])
+def test_random_numbers_of_loaders_are_their_own(target: str, per_call: int) -> None:
+    with trained_by("local") as pipeline:
+        losses = list(pipeline.train(islice(_seeded(), 6)))
+    with trained_by(target, loader=_seeded) as pipeline:
+        before = torch.get_rng_state(), random.getstate()
+        assert list(pipeline.train_loaded(6, per_call)) == losses
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert random.getstate() == before[1]
+
+
+class Unsteady:
+    """An iterator that once, in every process, cannot read a batch; what comes next is the one behind it."""
+
+    failed = False
+
+    def __init__(self, bad: int) -> None:
+        self.step, self.bad = 0, bad
+
+    def __iter__(self) -> Unsteady:
+        return self
+
+    def __next__(self) -> Batch:
+        self.step += 1
+        if self.step == self.bad + 1 and not Unsteady.failed:
+            Unsteady.failed = True
+            raise OSError("the disk is busy")
+        return _batch(self.step - 1)
+
+
+def test_an_iterable_that_raised_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Unsteady, "failed", False)
+    losses, _ = fed(5)
+    with trained_by("local", loader=partial(Unsteady, 2)) as pipeline:
+        found: list[float] = []
+        with pytest.raises(piper.PipeError, match="the disk is busy"):
+            found.extend(pipeline.train_loaded(5))
+        assert found + list(pipeline.train_loaded(5)) == losses
+
+
 FAULTS = {
     "raises": (_missing, "P710", "stage 0, forward (F) of microbatch 0: KeyError: 'no such shard'"),
     "another shape": (_smaller, "P703", "the batch of step 2 has other shapes than that of step 0"),
@@ -203,6 +257,14 @@ def test_loaders_that_cannot_be_used_are_told_of(tmp_path: Path) -> None:
             pipeline.train_loaded()
         with pytest.raises(piper.PipeError, match="steps_per_call must be at least 1, not 0"):
             pipeline.train_loaded(3, 0)
+    with pytest.raises(piper.PipeError) as error:
+        trained_by("local", loader=[_batch(0)])
+    assert only(error).message == "a loader is a function that makes the batches, not a list"
+    with trained_by("local", loader=lambda: int([])) as pipeline:
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.train_loaded(3)
+        assert only(error).message.startswith("the loader raised TypeError: ")
+        assert "test_loader.py" in only(error).notes[0]
     with trained_by("local", loader=Steps(tmp_path / "notes", 7, lambda step: 1 // 0)) as pipeline:
         with pytest.raises(piper.PipeError) as error:
             list(pipeline.train_loaded())
