@@ -151,7 +151,8 @@ class RayDagTarget(RayTarget):
             killing = threading.Timer(TEARDOWN, kill_all, (self._crew.actors,))
             if not self._between_steps:
                 killing.start()
-            self._graph.teardown(kill_actors=not self._between_steps)
+            if self._session.runs:
+                self._graph.teardown(kill_actors=not self._between_steps)
             killing.cancel()
             self._graph, context.teardown_timeout = None, patience
         if self._inbox is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 
+from ..diagnostics import Diagnostic, PipeError
 from ..runtime.resources import Resources
 from .cluster import start_or_join
 from .crew import kill_all
@@ -52,8 +53,20 @@ class RaySession:
         except BaseException:
             self._end_ray()
             raise
+        self._instance = _instance()
         self.gpus = resources.num_gpus != 0
         self._ranks, self._resources = ranks, resources
+
+    @property
+    def runs(self) -> bool:
+        """Whether the Ray that this session began with still runs here, and not another, or none."""
+        return ray.is_initialized() and _instance() == self._instance
+
+    def refuse_if_gone(self) -> None:
+        """Raises PipeError (P712) where Ray was shut down under the pipeline: who asks it would start another."""
+        if not self.runs:
+            help_ = "call `ray.shutdown` behind the pipeline's `with` block"
+            raise PipeError(Diagnostic("P712", "Ray, on which the ranks ran, was shut down", None, help_))
 
     def options(self, rank: int) -> dict[str, Any]:
         """Ray's options for the actor of a rank, which give it its place.
@@ -77,7 +90,7 @@ class RaySession:
 
     def end_actors(self, actors: Sequence[Any], pids: Sequence[int], at_once: bool) -> None:
         """Ends actors; without goodbyes where it is to be ``at_once``, as one of them may be stuck."""
-        if not ray.is_initialized():
+        if not self.runs:
             return
         farewells = [] if at_once else [actor.__ray_terminate__.remote() for actor in actors]
         if farewells:
@@ -87,13 +100,19 @@ class RaySession:
 
     def end(self) -> None:
         """Gives the places back, and ends Ray where it is this session's own."""
-        if ray.is_initialized():
+        if self.runs:
             self.give_back()
             self._end_ray()
 
     def _end_ray(self) -> None:
         if self.owned:
             ray.shutdown()
+
+
+def _instance() -> tuple[str, str]:
+    """What tells one start of Ray in this process from another."""
+    context = ray.get_runtime_context()
+    return context.gcs_address, context.get_job_id()
 
 
 def _wait_for_exit(pids: Sequence[int]) -> None:

@@ -97,6 +97,7 @@ class RayTarget(ABC):
 
         Raises PipeError for a rank that died, and a start or steps that took longer than the watchdog allows.
         """
+        self._session.refuse_if_gone()
         # What ranks draw says nothing of shapes; there is always a step before it that does.
         shown = self._example if self._example is not None and steps[0][0].drawn is not None else steps[0]
         crew = self._crew or self._begun(shown)
@@ -135,6 +136,7 @@ class RayTarget(ABC):
         if self._example is None:
             message = "the ranks start with the first step; there is nothing to ask them yet"
             raise PipeError(Diagnostic("P712", message))
+        self._session.refuse_if_gone()
         if self._crew is None:
             self._begun(self._example)
             self._take_up()
