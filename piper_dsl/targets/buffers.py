@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections import deque
+from weakref import finalize
 
 import numpy as np
 import torch
 
 __all__ = ["Buffers", "capacity"]
-
-
-def _references(pool: deque[np.ndarray]) -> int:
-    """How many references there are to the first array of a pool."""
-    return sys.getrefcount(pool[0])
-
-
-# How many there are if nobody else uses it; Pythons differ in what the question itself adds.
-_OURS = _references(deque([np.empty(1)]))
 
 
 def capacity(nbytes: int) -> int:
@@ -27,23 +17,22 @@ def capacity(nbytes: int) -> int:
 
 
 class Buffers:
-    """Flat uint8 tensors. On the CPU each lies in a numpy array of ours, which every tensor that looks into it
-    keeps alive: the count of references tells when it is free. On a GPU torch's own allocator does as much.
+    """Flat uint8 tensors. On the CPU each lies in a numpy array of ours, which is free again when the last tensor that
+    looks into it is gone. On a GPU torch's own allocator does as much.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._pools: dict[int, deque[np.ndarray]] = {}
+        self._free: dict[int, list[np.ndarray]] = {}
 
     def take(self, nbytes: int) -> torch.Tensor:
         """A buffer that no tensor looks into; its content is whatever it was."""
         if self._device != "cpu":
             return torch.empty(nbytes, dtype=torch.uint8, device=self._device)
         size = capacity(nbytes)
-        pool = self._pools.setdefault(size, deque())
-        # The one that was handed out longest ago is the likeliest to be free.
-        if pool and _references(pool) <= _OURS:
-            pool.rotate(-1)
-        else:
-            pool.append(np.empty(size, dtype=np.uint8))
-        return torch.from_numpy(pool[-1][:nbytes])
+        free = self._free.setdefault(size, [])
+        array = free.pop() if free else np.empty(size, dtype=np.uint8)
+        # This view of it lives as long as the memory of tensors that are made from it, and is known to nobody else.
+        window = array[:nbytes]
+        finalize(window, free.append, array).atexit = False
+        return torch.from_numpy(window)

@@ -47,6 +47,13 @@ def test_a_buffer_is_used_again_when_nobody_looks_into_it() -> None:
     assert place in {buffers.take(64).data_ptr(), buffers.take(64).data_ptr()}
 
 
+def test_a_buffer_that_somebody_keeps_does_not_keep_others_from_being_used_again() -> None:
+    buffers = Buffers("cpu")
+    kept = buffers.take(64)
+    assert kept.data_ptr() not in (places := {buffers.take(64).data_ptr() for _ in range(100)})
+    assert len(places) <= 2
+
+
 TIED = {
     "across ranks": "ranks 3\nmicrobatches 2\ntie 0, 2\nrank r { F[0:2] B[0:2] OPT }",
     "on one rank": "ranks 2\nstages 3\nmicrobatches 2\ntie 0, 2\n"
