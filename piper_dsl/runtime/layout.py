@@ -11,7 +11,7 @@ import torch
 
 from .message import Message
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "is_dense"]
 
 ALIGNED = 16
 """Every tensor begins at a multiple of this."""
@@ -29,9 +29,10 @@ class Layout:
     def of(cls, message: Message) -> Layout:
         """That of a message. Raises ValueError for tensors that are more than the values in their shape."""
         for tensor in message.tensors:
-            if tensor.layout is not torch.strided or tensor.is_quantized:
-                kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
-                raise ValueError(f"only dense tensors go between ranks; this one is {kind}: convert it to a dense one")
+            if not is_dense(tensor):
+                raise ValueError(
+                    f"only dense tensors go between ranks; this one is {_kind(tensor)}: convert it to a dense one"
+                )
         shapes = tuple(tuple(x.shape) for x in message.tensors)
         return _layout(shapes, tuple(x.dtype for x in message.tensors), message.needs_grad)
 
@@ -67,7 +68,20 @@ class Layout:
         return tuple(buffer[start:end].view(dtype).view(shape) for (start, end), shape, dtype in rows)
 
     def __str__(self) -> str:
-        return ", ".join(f"{dtype} {shape}" for dtype, shape in zip(self.dtypes, self.shapes, strict=True)) or "nothing"
+        needs_grad = self.needs_grad or (False,) * len(self.shapes)
+        rows = zip(self.dtypes, self.shapes, needs_grad, strict=True)
+        said = (f"{dtype} {shape}{' that needs a gradient' if flag else ''}" for dtype, shape, flag in rows)
+        return ", ".join(said) or "nothing"
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is no more, and no less, than its values in its shape."""
+    return tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    kinds = {"quantized": tensor.is_quantized, "nested": tensor.is_nested, "on no device (meta)": tensor.is_meta}
+    return next((kind for kind in kinds if kinds[kind]), str(tensor.layout).removeprefix("torch."))
 
 
 @lru_cache(1024)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .layout import Layout
+from .layout import Layout, is_dense
 from .message import Message
 
 __all__ = ["Packed", "bytes_of", "can_pack", "writable"]
@@ -56,4 +56,4 @@ def writable(part: np.ndarray) -> np.ndarray:
 
 def can_pack(tensors: tuple[torch.Tensor, ...]) -> bool:
     """Whether tensors are no more than their values: dense, and of no class of their own."""
-    return all(type(x) is torch.Tensor and x.layout is torch.strided and not x.is_quantized for x in tensors)
+    return all(type(x) is torch.Tensor and is_dense(x) for x in tensors)

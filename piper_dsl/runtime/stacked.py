@@ -51,8 +51,10 @@ def stacked(data: Data) -> dict[int, Stacked | dict[int, Tensors]]:
 
 def _stacked(own: Mapping[int, Tensors]) -> Stacked | None:
     rows = list(own.values())
+    if not all(map(can_pack, rows)):
+        return None
     kinds = {tuple((tuple(x.shape), x.dtype) for x in row) for row in rows}
-    if len(kinds) > 1 or () in kinds or not all(map(can_pack, rows)):
+    if len(kinds) > 1 or () in kinds:
         return None
     shapes, dtypes = zip(*kinds.pop(), strict=True)
     return Stacked(tuple(own), shapes, dtypes, tuple(bytes_of(_one(column)) for column in zip(*rows, strict=True)))

@@ -98,4 +98,6 @@ class GroupLinks:
         if not head.good:
             return None
         ends = (transfer.source, transfer.target, transfer.microbatch)
-        return Message(self._step, *ends, layout.views(buffer[HEAD:]), layout.needs_grad)
+        # `data`, since views of one buffer would count each other's changes as theirs.
+        tensors = tuple(view.data for view in layout.views(buffer[HEAD:]))
+        return Message(self._step, *ends, tensors, layout.needs_grad)

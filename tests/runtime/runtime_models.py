@@ -270,3 +270,19 @@ class Moody(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[:, : WIDTH - int(x.max() > 10)]
+
+
+class Fickle(Dense):
+    """Returns what needs no gradient where its input is large."""
+
+    def forward(self, hidden: torch.Tensor, *others: torch.Tensor) -> Tensors:
+        found = torch.tanh(self.linear(hidden))
+        return (found.detach() if hidden.max() > 10 else found,)
+
+
+class Scribble(Join):
+    """Changes a tensor that arrives, when another that came with it is kept for the backward."""
+
+    def forward(self, hidden: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        kept = hidden * self.weight
+        return torch.tanh(kept + others[-1].mul_(2))

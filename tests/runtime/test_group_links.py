@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from runtime_models import WIDTH, Moody, mixed, mixed_batch
+from runtime_models import WIDTH, Fickle, Moody, Scribble, Tag, mixed, mixed_batch
 from runtime_reference import EXACT, close, whole_gradients
 from torch import nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -49,11 +49,16 @@ def _changing(schedule: piper.Schedule) -> _Job:
     return _Job(schedule, mixed(schedule.stages), [mixed_batch(size, size) for size in (4, 8, 4, 12, 4, 4, 8)])
 
 
-def _moody() -> _Job:
-    """The second step fails: its last two microbatches give less than those of the first."""
+def _scribbling() -> _Job:
+    x = torch.linspace(0, 1, 8 * WIDTH, dtype=torch.float64).view(8, WIDTH)
+    return _Job(SCHEDULES["1f1b"], [Tag().double(), Scribble().double()], [(x, x), (1 - x, x)])
+
+
+def _moody(first: nn.Module) -> _Job:
+    """The second step fails: its last two microbatches give another result than those of the first."""
     x = torch.linspace(0, 1, 8 * WIDTH).view(8, WIDTH)
     large = x + torch.tensor([0, 0, 0, 0, 99, 99, 99, 99])[:, None]
-    return _Job(SCHEDULES["1f1b"], [Moody(), nn.Identity()], [(x, x), (large, x), (x, x)])
+    return _Job(SCHEDULES["1f1b"], [first, nn.Identity()], [(x, x), (large, x), (x, x)])
 
 
 def _ranks(rank: int, ports: Mapping[tuple[str, str], int], jobs: Mapping[str, _Job], results: Any) -> None:
@@ -85,7 +90,8 @@ def _run(rank: int, port: int, job: _Job, transport: str) -> Results:
 
 @pytest.fixture(scope="module")
 def jobs() -> Mapping[str, _Job]:
-    return {**{name: _changing(schedule) for name, schedule in SCHEDULES.items()}, "moody": _moody()}
+    changing = {name: _changing(schedule) for name, schedule in SCHEDULES.items()}
+    return {**changing, "scribbling": _scribbling(), "moody": _moody(Moody()), "fickle": _moody(Fickle())}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +115,7 @@ def found(jobs: Mapping[str, _Job]) -> Found:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", [*SCHEDULES, "scribbling"])
 def test_data_of_other_shapes_and_back_has_the_losses_of_one_process(
     name: str, transport: str, jobs: Mapping[str, _Job], found: Found
 ) -> None:
@@ -120,11 +126,20 @@ def test_data_of_other_shapes_and_back_has_the_losses_of_one_process(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_result_of_another_shape_than_before_is_an_error_and_not_the_end(transport: str, found: Found) -> None:
-    first, last = found["moody", transport]
+@pytest.mark.parametrize(
+    ("name", "before", "now"),
+    [
+        ("moody", "torch.float32 (2, 3)", "torch.float32 (2, 2)"),
+        ("fickle", "torch.float32 (2, 3) that needs a gradient", "torch.float32 (2, 3)"),
+    ],
+)
+def test_a_result_that_is_not_as_before_is_an_error_and_not_the_end(
+    name: str, before: str, now: str, transport: str, found: Found
+) -> None:
+    first, last = found[name, transport]
     assert first[1] == (
-        "rank 0: stage 0, forward (F) of microbatch 2: ValueError: the result was torch.float32 (2, 3) in "
-        "earlier steps with data of this shape; now it is torch.float32 (2, 2)"
+        f"rank 0: stage 0, forward (F) of microbatch 2: ValueError: the result was {before} in "
+        f"earlier steps with data of this shape; now it is {now}"
     )
     assert last[1] is None
     assert last[0] == last[2]

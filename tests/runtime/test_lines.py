@@ -141,10 +141,17 @@ def test_a_message_of_another_step_is_refused() -> None:
             _take(ranks[1], 0, 3)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_only_dense_tensors_are_sent() -> None:
+    others = {
+        "sparse_coo": torch.eye(2).to_sparse(),
+        "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        r"on no device \(meta\)": torch.empty(2, device="meta"),
+    }
     with _ranks(2) as ranks:
-        with pytest.raises(ValueError, match="only dense tensors go between ranks; this one is sparse_coo"):
-            _send(ranks[0], 1, 0, torch.eye(2).to_sparse())
+        for kind, tensor in others.items():
+            with pytest.raises(ValueError, match=f"only dense tensors go between ranks; this one is {kind}:"):
+                _send(ranks[0], 1, 0, tensor)
         # Nothing was sent, and the line is as it was.
         _send(ranks[0], 1, 0, torch.eye(2).to(torch.complex64).conj())
         assert torch.equal(_take(ranks[1], 0, 0), torch.eye(2).to(torch.complex64))
