@@ -171,7 +171,8 @@ def _cost(option: str) -> tuple[str, float]:
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of every dataclass in its signature as options of their own."""
-    hints = get_type_hints(command, include_extras=True)
+    # As written: Python 3.10's get_type_hints hides what is annotated where the default is None.
+    hints = inspect.get_annotations(command, eval_str=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
     @wraps(command)
