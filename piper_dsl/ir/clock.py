@@ -118,8 +118,8 @@ def run_slots(rows: Sequence[Sequence[int]], arrivals: Arrivals, durations: Sequ
 
 
 def run_schedule(schedule: Schedule, durations: np.ndarray, delays: np.ndarray) -> Run:
-    """The run of a schedule whose slots take ``durations`` and whose needs arrive after ``delays``; remembered,
-    since checking, simulating and lowering all ask for the same one."""
+    """The run of a schedule whose slots take ``durations`` and whose needs arrive after ``delays``; the last
+    ones are remembered, since checking, simulating and lowering all ask for the same one."""
     for known_durations, known_delays, run in schedule.runs:
         # Comparing takes a fifth of the time that a digest of them would.
         if np.array_equal(durations, known_durations) and np.array_equal(delays, known_delays):

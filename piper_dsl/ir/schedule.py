@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from .slots import Slots
 
 __all__ = ["Schedule"]
+
+_RUNS = 8
+"""Runs that are remembered: enough for who checks, simulates and lowers; who tries many costs has no end of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +104,9 @@ class Schedule:
         return find_arrivals(self, self.slots)
 
     @cached_property
-    def runs(self) -> list[tuple[np.ndarray, np.ndarray, Run]]:
-        """What :func:`piper_dsl.ir.clock.run_schedule` found so far, with the durations and delays of each run."""
-        return []
+    def runs(self) -> deque[tuple[np.ndarray, np.ndarray, Run]]:
+        """The last that :func:`piper_dsl.ir.clock.run_schedule` found, with the durations and delays of each run."""
+        return deque(maxlen=_RUNS)
 
     def row(self, rank: int) -> tuple[Operation, ...]:
         """What a rank runs, in order."""

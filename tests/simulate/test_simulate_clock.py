@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
+
+import numpy as np
 import pytest
 
+from piper_dsl.ir.clock import run_schedule
 from piper_dsl.ir.schedule import Schedule
 from piper_dsl.library import load
 from piper_dsl.simulate import Costs, DoesNotComplete, Timeline, simulate
@@ -156,3 +160,12 @@ def test_gathering_parameters_early_takes_no_chain_with_it(schedule) -> None:
     timeline = simulate(schedule(text), Costs(F=3, UNSHARD=5, RESHARD=5))
     assert timeline.makespan == 15
     assert timeline.bounds.busiest_rank <= 15
+
+
+def test_the_last_runs_alone_are_remembered() -> None:
+    schedule = load("1f1b", p=2, m=2)
+    delays = Costs().delays(schedule)
+    times = [np.full(len(schedule.slots), 1.0 + number) for number in range(100)]
+    found = [weakref.ref(run_schedule(schedule, durations, delays)) for durations in times]
+    assert found[-1]() is run_schedule(schedule, times[-1].copy(), delays.copy())
+    assert found[0]() is None
