@@ -37,11 +37,21 @@ class Crew:
         """
         for spec in specs:
             self.actors.append(_sent(actor_class, spec, options(spec.rank)))
-        answers = [_started(rank, actor) for rank, actor in enumerate(self.actors)]
-        self.pids = [pid for pid, _ in answers]
-        for rank, (_, failure) in enumerate(answers):
+        answers = self._starts()
+        self.pids = [answers[rank][0] for rank in range(len(answers))]
+        for rank, (_, failure) in sorted(answers.items()):
             if failure is not None:
                 raise PipeError(no_start(rank, *failure))
+
+    def _starts(self) -> dict[int, Any]:
+        """What every rank says of its start. None is waited for once another is gone."""
+        calls = {actor.started.remote(): rank for rank, actor in enumerate(self.actors)}
+        answers: dict[int, Any] = {}
+        waiting = list(calls)
+        while waiting:
+            done, waiting = ray.wait(waiting)
+            answers |= {calls[call]: _started(calls[call], call) for call in done}
+        return answers
 
     def ask(self, method: str, *arguments: Any, timeout: float | None = None) -> list[Any]:
         """What a method returns on every rank. Copies: what Ray hands out cannot be written to."""
@@ -82,10 +92,10 @@ def _sent(actor_class: Any, spec: RankSpec, options: dict[str, Any]) -> Any:
         raise PipeError(cannot_be_sent(spec.rank, spec.modules, error.__cause__ or error)) from error
 
 
-def _started(rank: int, actor: Any) -> Any:
+def _started(rank: int, call: Any) -> Any:
     """What a rank says of its start. Raises PipeError (P714) where its process never got so far."""
     try:
-        return ray.get(actor.started.remote())
+        return ray.get(call)
     except RayError as error:
         if isinstance(error, RayActorError) and not error.actor_init_failed:
             raise

@@ -294,6 +294,27 @@ def test_ranks_that_never_start_are_ended_and_told_of(
     assert eventually(lambda: not own_ranks(), GONE)
 
 
+class _Mortal(_Sleeper):
+    """A module that nowhere else outlives its making."""
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        if os.getpid() != state["home"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__setstate__(state)
+
+
+def test_a_death_in_the_start_is_told_while_another_rank_still_starts(own_ranks: Ranks) -> None:
+    schedule = piper.load("1f1b", p=2, m=4)
+    arguments = {"loss_fn": nn.functional.mse_loss, "optimizer": sgd, "target": "ray-program"}
+    with piper.Pipeline([_Dreamer(), _Mortal()], schedule, **arguments) as pipeline:
+        started = time.monotonic()
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_batch(8))
+        assert time.monotonic() - started < 20
+        assert (only(error).code, only(error).message) == ("P713", "rank 1 died while the ranks started")
+    assert eventually(lambda: not own_ranks(), GONE)
+
+
 class _Absorbed(nn.Linear):
     """Does not come back from handing out its state, anywhere but here."""
 
