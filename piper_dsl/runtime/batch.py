@@ -10,6 +10,7 @@ import torch
 from ..diagnostics import Diagnostic, PipeError
 from ..ir.graph import StageGraph
 from ..ir.placement import Placement
+from .layout import is_dense, kind_of
 from .spec import Batch
 
 __all__ = ["Data", "parts", "rank_part", "require_fit", "signature", "split_batch"]
@@ -123,6 +124,9 @@ def _tensors(name: str, data: Data) -> Tensors:
     for part in parts:
         if not isinstance(part, torch.Tensor):
             raise _fail(f"{name} are tensors, or a tuple of them, not a {type(part).__name__}", "use torch.as_tensor")
+        if not is_dense(part) or part.is_meta:
+            kind = "on meta, without values" if part.is_meta else kind_of(part)
+            raise _fail(f"{name} are dense tensors, which can be cut along their first dimension; this one is {kind}")
         if part.dim() == 0:
             raise _fail(f"{name} need a first dimension, the batch; this tensor has none")
     if not parts:

@@ -11,7 +11,7 @@ import torch
 
 from .message import Message
 
-__all__ = ["Layout", "is_dense"]
+__all__ = ["Layout", "is_dense", "kind_of"]
 
 ALIGNED = 16
 """Every tensor begins at a multiple of this."""
@@ -31,7 +31,7 @@ class Layout:
         for tensor in message.tensors:
             if not is_dense(tensor):
                 raise ValueError(
-                    f"only dense tensors go between ranks; this one is {_kind(tensor)}: convert it to a dense one"
+                    f"only dense tensors go between ranks; this one is {kind_of(tensor)}: convert it to a dense one"
                 )
         shapes = tuple(tuple(x.shape) for x in message.tensors)
         return _layout(shapes, tuple(x.dtype for x in message.tensors), message.needs_grad)
@@ -75,12 +75,13 @@ class Layout:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is no more, and no less, than its values in its shape."""
-    return tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+    """Whether a tensor is no more than the values in its shape."""
+    return tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested)
 
 
-def _kind(tensor: torch.Tensor) -> str:
-    kinds = {"quantized": tensor.is_quantized, "nested": tensor.is_nested, "on no device (meta)": tensor.is_meta}
+def kind_of(tensor: torch.Tensor) -> str:
+    """What a tensor is that is not dense, in a word."""
+    kinds = {"quantized": tensor.is_quantized, "nested": tensor.is_nested}
     return next((kind for kind in kinds if kinds[kind]), str(tensor.layout).removeprefix("torch."))
 
 

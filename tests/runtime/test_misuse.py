@@ -144,6 +144,8 @@ BATCHES = {
     "no dimension": (torch.tensor(1.0), torch.zeros(8, WIDTH), ["inputs"]),
     "numbers": ([1.0, 2.0, 3.0, 4.0], torch.zeros(4, WIDTH), ["inputs", "float"]),
     "numpy": (torch.zeros(8, WIDTH).numpy(), torch.zeros(8, WIDTH), ["inputs", "ndarray"]),
+    "sparse": (torch.eye(8).to_sparse(), torch.zeros(8, WIDTH), ["inputs", "dense", "sparse_coo"]),
+    "targets without values": (torch.zeros(8, WIDTH), torch.zeros(8, WIDTH, device="meta"), ["targets", "on meta"]),
     "no tensors": ((), torch.zeros(8, WIDTH), ["inputs"]),
     "wrong stage": ({1: torch.zeros(8, WIDTH)}, torch.zeros(8, WIDTH), ["inputs", "stage 0"]),
     "a stage too many": (

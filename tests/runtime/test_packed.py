@@ -76,11 +76,3 @@ def test_what_is_more_than_its_values_is_left_as_it_is(tensor: torch.Tensor) -> 
     found = pickle.loads(pickle.dumps(Batch(0, {(0, 0): (tensor,)}))).inputs[0, 0][0]
     assert (type(found), found.layout) == (type(tensor), tensor.layout)
     assert torch.equal(found.to_dense(), tensor.to_dense())
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_what_has_no_shape_or_no_values_is_left_as_it_is() -> None:
-    nested, empty = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), torch.empty(2, device="meta")
-    found = pickle.loads(pickle.dumps(Batch(0, {(0, 0): (nested,)}, {(0, 0): (empty,)})))
-    assert [x.tolist() for x in found.inputs[0, 0][0].unbind()] == [[1, 1], [1, 1, 1]]
-    assert found.targets[0, 0][0].is_meta
