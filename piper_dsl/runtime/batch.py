@@ -34,7 +34,8 @@ def split_batch(
     updates: bool = True,
     replicas: int = 1,
 ) -> list[Batch]:
-    """The data of one step for every rank: equal parts of every tensor along its first dimension, copied.
+    """The data of one step for every rank: equal parts of every tensor along its first dimension, copied, without the
+    graph that autograd has of what they were computed from.
 
     ``inputs`` go to the stages without a predecessor, ``targets`` to those without a successor; where
     there are several, a mapping says which stage gets what. ``microbatches`` are those of all ``replicas``.
@@ -45,7 +46,7 @@ def split_batch(
     given = require_fit(inputs, targets, microbatches, graph, replicas)
     ranks: list[_Part] = [{name: {} for name in given} for _ in range(placement.ranks)]
     for name, (stage, i), part in _cut(given, microbatches):
-        ranks[placement(stage, i)][name][stage, i] = tuple(x.clone() for x in part)
+        ranks[placement(stage, i)][name][stage, i] = _copies(part)
     return [Batch(step, own["inputs"], own["targets"], training, updates) for own in ranks]
 
 
@@ -54,8 +55,12 @@ def rank_part(given: _Given, rank: int, microbatches: int, placement: Placement)
     own: _Part = {name: {} for name in given}
     for name, (stage, i), part in _cut(given, microbatches):
         if placement(stage, i) == rank:
-            own[name][stage, i] = tuple(x.clone() for x in part)
+            own[name][stage, i] = _copies(part)
     return own
+
+
+def _copies(part: Tensors) -> Tensors:
+    return tuple(x.detach().clone() for x in part)
 
 
 def _cut(given: _Given, microbatches: int) -> Iterator[tuple[str, tuple[int, int], Tensors]]:

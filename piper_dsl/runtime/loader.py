@@ -144,6 +144,7 @@ class RankLoader:
         self._feed = _Feed(make)
         self._spec = spec
         self._checked: Drawn | None = None
+        self._shapes: tuple[Any, ...] = ()
 
     def loaded(self, batch: Batch) -> Batch:
         """The batch with its data. What goes wrong is raised where the data is used, as of the operation there."""
@@ -168,14 +169,15 @@ class RankLoader:
 
     def _check(self, drawn: Drawn) -> None:
         """Both ends of a pipeline draw, so what is not the same everywhere would train inputs on others' targets."""
-        if _digest(self._part(drawn.step)) != drawn.digest:
+        own = self._part(drawn.step)
+        if _digest(own) != drawn.digest:
             message = f"the loader gave the driver another batch for step {drawn.step} than rank {self._spec.rank}"
             raise LoaderError(message, "seed what is random in it: it is called in several processes")
-        self._checked = drawn
+        self._checked, self._shapes = drawn, signature([own])
 
     def _require_shapes(self, own: Batch, drawn: Drawn) -> None:
         """The other ranks have made ready for messages that fit the driver's batch."""
-        if not set(signature([own])) <= set(drawn.signature):
+        if signature([own]) != self._shapes:
             message = f"the batch of step {own.step} has other shapes than that of step {drawn.step}"
             raise LoaderError(message, "give all batches one shape (`drop_last=True`), or use `train`")
 

@@ -153,6 +153,10 @@ def _untold(step: int) -> Any:
     return "a batch" if step == 2 else None
 
 
+def _inputs_alone(step: int) -> tuple[torch.Tensor] | None:
+    return _batch(step)[:1] if step == 2 else None
+
+
 def _hot(step: int) -> Batch | None:
     return (_batch(step)[0] + 2 * HOT, _batch(step)[1]) if step == 2 else None
 
@@ -210,6 +214,7 @@ def test_an_iterable_that_raised_is_begun_anew(monkeypatch: pytest.MonkeyPatch) 
 FAULTS = {
     "raises": (_missing, "P710", "stage 0, forward (F) of microbatch 0: KeyError: 'no such shard'"),
     "another shape": (_smaller, "P703", "the batch of step 2 has other shapes than that of step 0"),
+    "no targets": (_inputs_alone, "P703", "the batch of step 2 has other shapes than that of step 0"),
     "not to be cut": (_odd, "P703", "a batch of 3 inputs cannot be cut into 2 equal microbatches"),
     "no batch": (_untold, "P703", "(inputs,) where there are no targets, not a str"),
     "fails in a stage": (_hot, "P710", "backward (B) of microbatch 0: ValueError"),

@@ -183,6 +183,15 @@ def test_a_batch_is_refused_before_any_actor_starts() -> None:
         assert only(error).code == "P703"
 
 
+def test_what_data_was_computed_from_is_not_trained() -> None:
+    teacher = torch.ones(WIDTH, requires_grad=True)
+    x = torch.rand(8, WIDTH)
+    with _pipeline() as pipeline:
+        loss = pipeline.evaluate(x, x)
+        assert pipeline.step(x * teacher, x * teacher) == loss
+    assert teacher.grad is None
+
+
 ASKED = {
     "step": lambda pipeline: pipeline.step(torch.zeros(8, WIDTH), torch.zeros(8, WIDTH)),
     "state_dict": lambda pipeline: pipeline.state_dict(),
