@@ -66,10 +66,10 @@ def place(operation: Operation) -> str:
 
 
 def cannot_be_sent(rank: int, stages: Iterable[int], error: BaseException) -> Diagnostic:
-    """Modules, a loss or an optimizer that cannot be copied to where a rank runs."""
+    """Modules, a loss, an optimizer or a loader that cannot be copied to where a rank runs."""
     why = next(iter(str(error).strip().splitlines()), type(error).__name__)
     message = f"rank {rank} (stages {', '.join(map(str, stages))}) cannot be sent to where it runs: {why}"
-    help_ = "modules, loss and optimizer are copied; make locks, files and the like where they are used"
+    help_ = "modules, loss, optimizer and loader are copied; make locks, files and the like where they are used"
     return Diagnostic("P701", message, None, help_)
 
 

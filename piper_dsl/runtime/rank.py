@@ -86,13 +86,21 @@ class Rank:
 
     def load(self, batch: Batch) -> None:
         """Starts a step with its data; whatever an unfinished step left behind is dropped."""
-        self._batch = batch if batch.drawn is None or self._loader is None else self._loader.loaded(batch)
+        self._batch = self._loaded(batch)
+        self._doing = (f"waiting at the beginning of step {batch.step}", None, time.monotonic())
         self._mail.clear()
         self._expected.clear()
         self._log.clear()
         for stage in self._stages.values():
             stage.begin(batch.step, batch.training)
         self.updates.begin(batch.updates)
+
+    def _loaded(self, batch: Batch) -> Batch:
+        """The batch with its data, which the rank draws where it has a loader for it."""
+        if batch.drawn is None or self._loader is None:
+            return batch
+        self._doing = (f"drawing the batch of step {batch.step}", None, time.monotonic())
+        return self._loader.loaded(batch)
 
     def drop(self) -> None:
         """Some rank did not, or the step only evaluates: it leaves no trace."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -252,6 +253,22 @@ def test_a_loader_that_draws_at_random_is_found_out(target: str, tmp_path: Path)
         assert "the loader gave the driver another batch for step 0 than rank" in only(error).message
         assert only(error).help == "seed what is random in it: it is called in several processes"
         assert len(found) == 1
+
+
+def _stuck(step: int) -> None:
+    time.sleep(60 * (step == 1))
+
+
+def test_a_rank_that_is_stuck_in_its_loader_says_so(tmp_path: Path) -> None:
+    with trained_by("ray-program", loader=Steps(tmp_path / "notes", 7, _stuck), timeout=5.0, ranks=3) as pipeline:
+        training = pipeline.train_loaded()
+        next(training)
+        with pytest.raises(piper.PipeError) as error:
+            next(training)
+    assert only(error).code == "P711"
+    said = [note.partition(", for")[0] for note in only(error).notes]
+    drawing, waiting = "drawing the batch of step 1", "waiting at the beginning of step 1"
+    assert said == [f"rank 0: {drawing}", f"rank 1: {waiting}", f"rank 2: {drawing}"]
 
 
 def test_loaders_that_cannot_be_used_are_told_of(tmp_path: Path) -> None:

@@ -237,6 +237,16 @@ def test_a_module_that_cannot_be_copied_is_named(target: str) -> None:
     assert "locks" in only(error).help
 
 
+@pytest.mark.parametrize("target", ["ray-dag", "ray-program"])
+def test_a_loader_that_cannot_be_copied_is_told_of(target: str) -> None:
+    lock = threading.Lock()
+    with pytest.raises(piper.PipeError) as error:
+        _step(_pipeline(target, loader=lambda: [lock]))
+    assert only(error).code == "P701"
+    assert only(error).message.endswith("cannot be sent to where it runs: cannot pickle '_thread.lock' object")
+    assert only(error).help.startswith("modules, loss, optimizer and loader are copied")
+
+
 def _misspelt(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, learning_rate=0.1)
 
