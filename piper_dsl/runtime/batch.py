@@ -40,7 +40,7 @@ def split_batch(
     ``inputs`` go to the stages without a predecessor, ``targets`` to those without a successor; where
     there are several, a mapping says which stage gets what. ``microbatches`` are those of all ``replicas``.
 
-    Raises :class:`PipeError` (P703) for anything but tensors of one length, where that cannot be cut into
+    Raises :class:`PipeError` (P703) for anything but dense tensors of one length, where that cannot be cut into
     ``microbatches`` equal parts, and where a stage gets nothing or should get nothing.
     """
     given = require_fit(inputs, targets, microbatches, graph, replicas)
