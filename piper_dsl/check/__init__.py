@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
 from ..diagnostics import Diagnostic, in_source_order
 from ..ir.memory import ACTIVATIONS, Memory
@@ -15,9 +14,6 @@ from .order import check_order
 from .transfer import check_collectives, check_transfers
 
 __all__ = ["check"]
-
-_FOUND: WeakKeyDictionary[Schedule, tuple[Diagnostic, ...]] = WeakKeyDictionary()
-"""What is wrong with schedules whatever the transport, while they live: who lowers or draws one checks it again."""
 
 
 def check(
@@ -37,10 +33,15 @@ def check(
     Raises ValueError for a transport there is none of, and for limits or sizes that are not one for each.
     """
     chosen = Transport.parse(transport)
-    if schedule not in _FOUND:
-        _FOUND[schedule] = (*check_complete(schedule), *check_order(schedule), *check_collectives(schedule))
-    findings = list(_FOUND[schedule])
-    if memory_limit is not None:
-        findings += check_memory(schedule, memory_limit, memory)
-    # Transfers between operations that are missing or run in a circle cannot be judged.
-    return in_source_order(findings or check_transfers(schedule, chosen))
+    held = [] if memory_limit is None else check_memory(schedule, memory_limit, memory)
+    if held:
+        return in_source_order([*_structure(schedule), *held])
+    if transport not in schedule.findings:
+        # Transfers between operations that are missing or run in a circle cannot be judged.
+        schedule.findings[transport] = in_source_order(_structure(schedule) or check_transfers(schedule, chosen))
+    return schedule.findings[transport]
+
+
+def _structure(schedule: Schedule) -> list[Diagnostic]:
+    """What is wrong whatever the transport."""
+    return [*check_complete(schedule), *check_order(schedule), *check_collectives(schedule)]

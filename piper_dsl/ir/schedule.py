@@ -16,6 +16,7 @@ from .origin import Origin
 from .placement import Placement
 
 if TYPE_CHECKING:
+    from ..diagnostics import Diagnostic
     from .clock import Arrivals, Run
     from .needs import Needs
     from .slots import Slots
@@ -107,6 +108,11 @@ class Schedule:
     def runs(self) -> deque[tuple[np.ndarray, np.ndarray, Run]]:
         """The last that :func:`piper_dsl.ir.clock.run_schedule` found, with the durations and delays of each run."""
         return deque(maxlen=_RUNS)
+
+    @cached_property
+    def findings(self) -> dict[str, tuple[Diagnostic, ...]]:
+        """What :func:`piper_dsl.check.check` found so far, by transport: who lowers or draws checks once more."""
+        return {}
 
     def row(self, rank: int) -> tuple[Operation, ...]:
         """What a rank runs, in order."""
