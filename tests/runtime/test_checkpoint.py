@@ -7,17 +7,15 @@ import json
 import logging
 import os
 import shutil
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from runtime_models import HOT, WIDTH, sgd
-from runtime_processes import eventually
+from runtime_checkpoints import BATCHES, ENDINGS, TARGETS, breakable, saving_pipeline
+from runtime_models import WIDTH
 from runtime_reference import EXACT, assert_close, close, only
 from torch import nn
 
@@ -25,55 +23,18 @@ import piper_dsl as piper
 
 pytestmark = pytest.mark.usefixtures("warm")
 
-TARGETS = ["local", "ray-program"]
-BATCHES = [torch.randn(2, 8, WIDTH, generator=torch.Generator().manual_seed(seed)).unbind() for seed in range(7)]
-
-
-class Stage(nn.Module):
-    """Everything that a step may depend on: weights, a buffer, dropout."""
-
-    def __init__(self, width: int = WIDTH) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-        self.extra = nn.Linear(width, width)
-        self.norm = nn.BatchNorm1d(WIDTH)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return nn.functional.dropout(self.norm(self.linear(hidden)), 0.3, self.training)
-
-
-def _decaying(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
-    return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
-
-
-def _pipeline(folder: Path | None, target: str = "local", **changes: Any) -> piper.Pipeline:
-    torch.manual_seed(0)
-    arguments = {
-        "schedule": piper.load("interleaved_1f1b", p=2, m=4),
-        "stages": [Stage(changes.pop("width", WIDTH)) for _ in range(4)],
-        "loss_fn": nn.functional.mse_loss,
-        "optimizer": sgd,
-        "scheduler": _decaying,
-        "accumulate": 2,
-        "checkpoints": folder,
-        "target": target,
-        "timeout": 60.0,
-        **changes,
-    }
-    return piper.Pipeline(arguments.pop("stages"), arguments.pop("schedule"), **arguments)
-
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_training_goes_on_exactly_where_it_was(target: str, tmp_path: Path) -> None:
-    with _pipeline(None, target) as undisturbed:
+    with saving_pipeline(None, target) as undisturbed:
         losses = [undisturbed.step(*batch) for batch in BATCHES]
         state = undisturbed.state_dict()
-    with _pipeline(tmp_path, target, checkpoint_every=3) as first:
+    with saving_pipeline(tmp_path, target, checkpoint_every=3) as first:
         assert first.resume() == 0
         # The third step is in the middle of two that accumulate.
         assert [first.step(*batch) for batch in BATCHES[:5]] == losses[:5]
     assert [path.name for path in tmp_path.iterdir()] == ["step-3"]
-    with _pipeline(tmp_path, target, checkpoint_every=3) as second:
+    with saving_pipeline(tmp_path, target, checkpoint_every=3) as second:
         assert second.resume() == 3
         assert [second.step(*batch) for batch in BATCHES[3:]] == losses[3:]
         assert_close(second.state_dict(), state, 0.0)
@@ -86,10 +47,10 @@ def test_training_goes_on_exactly_where_it_was(target: str, tmp_path: Path) -> N
 def test_replicas_save_their_weights_once_and_go_on_exactly(target: str, tmp_path: Path) -> None:
     # In the middle of two steps that accumulate, every replica has gradients, and always buffers, of its own.
     replicas = {"schedule": piper.load("interleaved_1f1b", p=2, m=2), "replicas": 2, "target": target}
-    with _pipeline(tmp_path, checkpoint_every=3, **replicas) as undisturbed:
+    with saving_pipeline(tmp_path, checkpoint_every=3, **replicas) as undisturbed:
         losses = [undisturbed.step(*batch) for batch in BATCHES[:5]]
         evaluated = undisturbed.evaluate(*BATCHES[5])
-    with _pipeline(tmp_path, **replicas) as pipeline:
+    with saving_pipeline(tmp_path, **replicas) as pipeline:
         assert pipeline.resume() == 3
         assert [pipeline.step(*batch) for batch in BATCHES[3:5]] == losses[3:]
         # Evaluation uses the buffers.
@@ -108,7 +69,7 @@ def test_another_number_of_replicas_takes_a_checkpoint_up(before: int, after: in
         torch.manual_seed(0)
         stages = [nn.Linear(WIDTH, WIDTH).double() for _ in range(2)]
         schedule = piper.load("1f1b", p=2, m=2)
-        return _pipeline(folder, stages=stages, schedule=schedule, replicas=replicas, checkpoint_every=3)
+        return saving_pipeline(folder, stages=stages, schedule=schedule, replicas=replicas, checkpoint_every=3)
 
     with smooth(1, None) as undisturbed:
         losses = [undisturbed.step(*batch) for batch in batches]
@@ -122,7 +83,7 @@ def test_another_number_of_replicas_takes_a_checkpoint_up(before: int, after: in
 
 
 def _two_checkpoints(folder: Path) -> None:
-    with _pipeline(folder, checkpoint_every=1) as pipeline:
+    with saving_pipeline(folder, checkpoint_every=1) as pipeline:
         for batch in BATCHES[:2]:
             pipeline.step(*batch)
 
@@ -157,7 +118,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
 ) -> None:
     _two_checkpoints(tmp_path)
     HARMS[harm](tmp_path / "step-2")
-    with _pipeline(tmp_path) as pipeline, caplog.at_level(logging.WARNING, "piper_dsl"):
+    with saving_pipeline(tmp_path) as pipeline, caplog.at_level(logging.WARNING, "piper_dsl"):
         assert pipeline.resume() == 1
         assert "a checkpoint is not used" in caplog.text
         assert "step-2" in caplog.text
@@ -168,7 +129,7 @@ def test_where_all_are_damaged_it_is_an_error(tmp_path: Path) -> None:
     _two_checkpoints(tmp_path)
     for step in (1, 2):
         _damage(tmp_path / f"step-{step}" / "rank-0.pt")
-    with _pipeline(tmp_path) as pipeline, pytest.raises(piper.PipeError) as error:
+    with saving_pipeline(tmp_path) as pipeline, pytest.raises(piper.PipeError) as error:
         pipeline.resume()
     assert (only(error).code, len(only(error).notes)) == ("P716", 2)
     assert "rank-0.pt is damaged" in only(error).notes[0]
@@ -192,7 +153,7 @@ def test_a_checkpoint_of_something_else_says_what_differs(
     changes: dict[str, Any], notes: list[str], tmp_path: Path
 ) -> None:
     _two_checkpoints(tmp_path)
-    with _pipeline(tmp_path, **changes) as pipeline, pytest.raises(piper.PipeError) as error:
+    with saving_pipeline(tmp_path, **changes) as pipeline, pytest.raises(piper.PipeError) as error:
         pipeline.resume()
     assert only(error).code == "P716"
     assert "step-2 is a checkpoint of something else" in only(error).message
@@ -225,116 +186,11 @@ def test_another_optimizer_or_scheduler_is_told_before_anything_steps(
         pipeline.resume()
         pipeline.step(*BATCHES[0])
 
-    with _pipeline(tmp_path, target, **changes) as pipeline, pytest.raises(piper.PipeError) as error:
+    with saving_pipeline(tmp_path, target, **changes) as pipeline, pytest.raises(piper.PipeError) as error:
         take_up(pipeline)
     assert only(error).code == "P716"
     assert only(error).message == "the checkpoint of rank 0 was written with another optimizer or scheduler"
     assert only(error).notes[0] == note
-
-
-class Signalling(Stage):
-    """Sends the driver a SIGTERM on an input beyond HOT."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.driver = os.getpid()
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        if hidden.max() > HOT:
-            os.kill(self.driver, signal.SIGTERM)
-        return super().forward(hidden.clamp(max=1.0))
-
-
-def _exit_code(pipeline: piper.Pipeline, program: Callable[[], object]) -> object:
-    """How a program ends that listens to SIGTERM; None if it goes on."""
-    try:
-        with pipeline.saving_on_sigterm():
-            program()
-    except SystemExit as end:
-        return end.code
-    return None
-
-
-def _terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-@pytest.fixture
-def heard() -> Iterator[list[int]]:
-    """The signals that the program's own handler of SIGTERM hears."""
-    signals: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
-    yield signals
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_sigterm_ends_behind_the_step_with_a_checkpoint(target: str, tmp_path: Path, heard: list[int]) -> None:
-    hot = BATCHES[1][0].clone()
-    hot[2:4] = 2 * HOT
-    batches = [BATCHES[0], (hot, BATCHES[1][1]), BATCHES[2]]
-    stages = [Signalling(), *(Stage() for _ in range(3))]
-    losses: list[float] = []
-    with _pipeline(tmp_path, target, stages=stages) as pipeline:
-        assert _exit_code(pipeline, lambda: losses.extend(pipeline.step(*batch) for batch in batches)) == 143
-    assert [path.name for path in tmp_path.iterdir()] == ["step-2"]
-    assert heard == []
-    with _pipeline(None, target, stages=stages) as undisturbed:
-        wanted = [undisturbed.step(*batch) for batch in batches]
-    # The program's own handler is back.
-    assert eventually(lambda: bool(heard), 5)
-    with _pipeline(tmp_path, target, stages=stages) as resumed:
-        assert resumed.resume() == 2
-        assert resumed.step(*batches[2]) == wanted[2]
-
-
-def test_sigterm_between_steps_ends_at_once_and_a_second_one_without_a_checkpoint(tmp_path: Path) -> None:
-    def between_steps() -> None:
-        pipeline.step(*BATCHES[0])
-        _terminate()
-        pipeline.step(*BATCHES[1])
-
-    def twice() -> None:
-        pipeline.step(*BATCHES[1])
-        with pipeline._sigterm.held():
-            _terminate()
-            _terminate()
-
-    with _pipeline(tmp_path) as pipeline:
-        assert _exit_code(pipeline, between_steps) == 143
-        assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
-        assert _exit_code(pipeline, twice) == 143
-    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
-
-
-@pytest.mark.parametrize("leaving", [False, True])
-def test_a_sigterm_that_nobody_heard_goes_to_the_handler_before(
-    leaving: bool, tmp_path: Path, heard: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # While a step runs that fails, so that what is behind it is not reached; or while the handler is put back.
-    put = signal.signal
-
-    def put_late(number: int, handler: Any) -> Any:
-        _terminate()
-        return put(number, handler)
-
-    with _pipeline(tmp_path) as pipeline:
-
-        def leave() -> None:
-            with pipeline.saving_on_sigterm():
-                if leaving:
-                    monkeypatch.setattr(signal, "signal", put_late)
-                else:
-                    with pipeline._sigterm.held():
-                        _terminate()
-                        raise LookupError
-
-        with nullcontext() if leaving else pytest.raises(LookupError):
-            leave()
-        monkeypatch.undo()
-        assert heard == [signal.SIGTERM]
-        _terminate()
-        assert heard == [signal.SIGTERM] * 2
 
 
 class Harm:
@@ -359,7 +215,7 @@ def test_a_file_that_is_more_than_weights_is_not_loaded(
         pipeline.resume()
         pipeline.step(*BATCHES[0])
 
-    with _pipeline(tmp_path, target) as pipeline, pytest.raises(piper.PipeError) as error:
+    with saving_pipeline(tmp_path, target) as pipeline, pytest.raises(piper.PipeError) as error:
         take_up(pipeline)
     assert only(error).code == "P716"
     assert "rank-1.pt cannot be read" in only(error).message
@@ -369,7 +225,7 @@ def test_a_file_that_is_more_than_weights_is_not_loaded(
 def test_a_checkpoint_that_cannot_be_written_is_an_error_and_the_step_counts(tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     losses: list[float] = []
-    with _pipeline(folder, checkpoint_every=2) as pipeline:
+    with saving_pipeline(folder, checkpoint_every=2) as pipeline:
         folder.rmdir()
         folder.write_text("in the way")
         losses.append(pipeline.step(*BATCHES[0]))
@@ -383,7 +239,7 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_and_the_step_counts(tmp
         with pytest.raises(piper.PipeError, match="cannot be written"):
             losses.extend(pipeline.train(BATCHES[2:], steps_per_call=8))
         losses.append(pipeline.step(*BATCHES[4]))
-    with _pipeline(None) as undisturbed:
+    with saving_pipeline(None) as undisturbed:
         assert [undisturbed.step(*batch) for batch in BATCHES[:5]] == losses
 
 
@@ -394,14 +250,14 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(
     monkeypatch.setattr("piper_dsl.runtime.pipeline.start_target", lambda *_: started.append("a target"))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(piper.PipeError, match="cannot be written") as error:
-        _pipeline(tmp_path / "file" / "folder")
+        saving_pipeline(tmp_path / "file" / "folder")
     assert only(error).code == "P716"
     assert only(error).message.startswith(str(tmp_path / "file" / "folder"))
     assert started == []
 
 
 def test_an_old_checkpoint_that_cannot_be_deleted_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with _pipeline(tmp_path, checkpoint_every=1) as pipeline, caplog.at_level(logging.WARNING, "piper_dsl"):
+    with saving_pipeline(tmp_path, checkpoint_every=1) as pipeline, caplog.at_level(logging.WARNING, "piper_dsl"):
         pipeline.step(*BATCHES[0])
         # A link is not deleted as a folder is.
         (tmp_path / "step-1").rename(tmp_path / "moved")
@@ -413,44 +269,13 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_told_of(tmp_path: Path, cap
 
 def test_a_checkpoint_that_is_gone_when_the_ranks_start_is_told_of(tmp_path: Path) -> None:
     _two_checkpoints(tmp_path)
-    with _pipeline(tmp_path, "ray-program") as pipeline:
+    with saving_pipeline(tmp_path, "ray-program") as pipeline:
         assert pipeline.resume() == 2
         shutil.rmtree(tmp_path / "step-2")
         with pytest.raises(piper.PipeError) as error:
             pipeline.step(*BATCHES[2])
     assert only(error).code == "P716"
     assert "step-2: its list of files cannot be read" in only(error).message
-
-
-def _failing_later(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Steps the parameters of one stage, and fails on those of the next."""
-    optimizer = sgd(parameters)
-    if parameters[0].shape[0] == WIDTH + 1:
-        optimizer.step = lambda: 1 / 0
-    return optimizer
-
-
-class Widening(nn.Linear):
-    def __init__(self) -> None:
-        super().__init__(WIDTH, WIDTH + 1)
-
-
-def _breakable(folder: Path) -> piper.Pipeline:
-    stages = [*(Stage() for _ in range(3)), Widening()]
-    return _pipeline(folder, stages=stages, optimizer=_failing_later, scheduler=None, accumulate=1)
-
-
-def _break(pipeline: piper.Pipeline) -> None:
-    """The ranks get out of step: the optimizer of the last stage raises."""
-    x, y = BATCHES[0]
-    with pytest.raises(piper.PipeError, match="ZeroDivisionError"):
-        pipeline.step(x, nn.functional.pad(y, (0, 1)))
-
-
-ENDINGS = {
-    "stopped": (_break, "the pipeline stopped: rank 1: stage 3, optimizer step (OPT)"),
-    "closed": (piper.Pipeline.close, "the pipeline is closed"),
-}
 
 
 @pytest.mark.parametrize(("ending", "why"), ENDINGS.values(), ids=ENDINGS)
@@ -461,26 +286,12 @@ def test_ranks_that_are_gone_or_out_of_step_are_not_saved_and_take_nothing_up(
     why: str,
     tmp_path: Path,
 ) -> None:
-    with _breakable(tmp_path) as pipeline:
+    with breakable(tmp_path) as pipeline:
         ending(pipeline)
         with pytest.raises(piper.PipeError) as error:
             asked(pipeline)
     assert only(error).code == "P712"
     assert only(error).message.startswith(why)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("ending", "why"), ENDINGS.values(), ids=ENDINGS)
-def test_sigterm_writes_no_checkpoint_of_ranks_that_are_gone_or_out_of_step(
-    ending: Callable[[piper.Pipeline], None], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def program() -> None:
-        ending(pipeline)
-        _terminate()
-
-    with _breakable(tmp_path) as pipeline, caplog.at_level(logging.WARNING, "piper_dsl"):
-        assert _exit_code(pipeline, program) == 143
-    assert f"ended by SIGTERM, without a checkpoint: {why}" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -490,7 +301,7 @@ def test_some_ranks_that_took_up_a_checkpoint_do_not_go_on_without_the_others(tm
     torch.save({1: Harm()}, file)
     files = json.loads((tmp_path / "step-2" / "checkpoint.json").read_text())["files"]
     _change(tmp_path / "step-2", files=[files[0], hashlib.sha256(file.read_bytes()).hexdigest()])
-    with _pipeline(tmp_path) as pipeline:
+    with saving_pipeline(tmp_path) as pipeline:
         with pytest.raises(piper.PipeError, match="cannot be read"):
             pipeline.resume()
         with pytest.raises(piper.PipeError, match=r"the pipeline stopped: .*cannot be read"):
@@ -501,7 +312,7 @@ def test_what_could_not_be_read_back_is_refused_when_it_is_written(tmp_path: Pat
     def by_numpy(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: np.cos(step / 10))
 
-    with _pipeline(tmp_path, scheduler=by_numpy, accumulate=1) as pipeline:
+    with saving_pipeline(tmp_path, scheduler=by_numpy, accumulate=1) as pipeline:
         pipeline.step(*BATCHES[0])
         with pytest.raises(piper.PipeError, match="cannot be read") as error:
             pipeline.save()
@@ -513,7 +324,7 @@ def test_what_could_not_be_read_back_is_refused_when_it_is_written(tmp_path: Pat
 def test_a_checkpoint_outlives_older_ones_of_another_training_that_went_further(tmp_path: Path) -> None:
     for step in (900, 1000):
         (tmp_path / f"step-{step}").mkdir()
-    with _pipeline(tmp_path, checkpoint_every=1) as pipeline:
+    with saving_pipeline(tmp_path, checkpoint_every=1) as pipeline:
         for batch in BATCHES[:3]:
             pipeline.step(*batch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1000", "step-2", "step-3", "step-900"]
@@ -525,8 +336,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         ({"checkpoint_every": 0}, "`checkpoint_every` is 0"),
     ):
         with pytest.raises(piper.PipeError) as error:
-            _pipeline(None, **arguments)
+            saving_pipeline(None, **arguments)
         assert words in only(error).message
-    with _pipeline(None) as pipeline, pytest.raises(piper.PipeError) as error:
+    with saving_pipeline(None) as pipeline, pytest.raises(piper.PipeError) as error:
         pipeline.save()
     assert only(error).message == "the pipeline has no folder for checkpoints"
