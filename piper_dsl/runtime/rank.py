@@ -53,7 +53,8 @@ class Rank:
         clock = clock_of(spec.device)
         self._mark = clock.mark
         self._log = StepLog(clock)
-        self._doing: tuple[str, Operation | None, float] = ("waiting for the first step", None, time.monotonic())
+        self._doing: tuple[str, Operation | None, float]
+        self._note("waiting for the first step")
 
     def _stage(self, stage: int, module: nn.Module) -> Stage:
         spec = self._spec
@@ -68,14 +69,17 @@ class Rank:
             recomputed=frozenset(i for s, i in spec.recomputed if s == stage),
         )
 
+    def _note(self, what: str, operation: Operation | None = None) -> None:
+        self._doing = what, operation, time.monotonic()
+
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
         """What is done inside, between steps, is called so."""
-        self._doing = (what, None, time.monotonic())
+        self._note(what)
         try:
             yield
         finally:
-            self._doing = ("waiting for the next step", None, time.monotonic())
+            self._note("waiting for the next step")
 
     def doing(self) -> str:
         """What the rank is doing, in words, and for how long. They are found here: operations are many."""
@@ -87,7 +91,7 @@ class Rank:
     def load(self, batch: Batch) -> None:
         """Starts a step with its data; whatever an unfinished step left behind is dropped."""
         self._batch = self._loaded(batch)
-        self._doing = (f"waiting at the beginning of step {batch.step}", None, time.monotonic())
+        self._note(f"waiting at the beginning of step {batch.step}")
         self._mail.clear()
         self._expected.clear()
         self._log.clear()
@@ -99,12 +103,12 @@ class Rank:
         """The batch with its data, which the rank draws where it has a loader for it."""
         if batch.drawn is None or self._loader is None:
             return batch
-        self._doing = (f"drawing the batch of step {batch.step}", None, time.monotonic())
+        self._note(f"drawing the batch of step {batch.step}")
         return self._loader.loaded(batch)
 
     def drop(self) -> None:
         """Some rank did not, or the step only evaluates: it leaves no trace."""
-        self._doing = (f"done with step {self._batch.step}", None, time.monotonic())
+        self._note(f"done with step {self._batch.step}")
         for stage in self._stages.values():
             stage.undo()
         self.updates.drop()
@@ -117,7 +121,7 @@ class Rank:
         for stage, entry in self.updates.due(squared_norm):
             operation = Operation(Kind.OPT, stage)
             start = self._mark()
-            self._doing = ("", operation, time.monotonic())
+            self._note("", operation)
             try:
                 self.updates.step(stage)
             except Exception as error:
@@ -127,7 +131,7 @@ class Rank:
     def report(self) -> RankReport:
         """The losses and what ran when; ends a step."""
         losses = {(s, i): float(x) for s, stage in self._stages.items() for i, x in stage.losses.items()}
-        self._doing = (f"done with step {self._batch.step}", None, time.monotonic())
+        self._note(f"done with step {self._batch.step}")
         return self._log.report(losses, self.updates.norm)
 
     # --- operations --------------------------------------------------------------------------
@@ -138,7 +142,7 @@ class Rank:
         Raises :class:`OperationFailed`, which names rank and operation, for whatever it raises.
         """
         start = self._mark()
-        self._doing = ("", operation, time.monotonic())
+        self._note("", operation)
         try:
             self._methods[operation.kind](self, operation.stage, operation.microbatch)
         except Exception as error:
@@ -146,7 +150,7 @@ class Rank:
         entry = self._log.add(operation, start, self._mark())
         if operation.kind is Kind.OPT:
             self.updates.note(operation.stage, entry)
-        self._doing = ("waiting after ", operation, time.monotonic())
+        self._note("waiting after ", operation)
 
     def skip(self, operation: Operation) -> None:
         """What is left of an operation where the step has failed: what all copies of a stage do together."""
