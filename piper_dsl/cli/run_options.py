@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ..runtime.profile import PROFILE_SUFFIXES
+from ..runtime.transports import TRANSPORTS
 from ..simulate import TIMELINE_SUFFIX
 
 __all__ = ["Batches", "Checkpointing", "Measuring", "Model", "Placing", "Updating"]
@@ -130,9 +131,13 @@ class Placing:
         int,
         typer.Option("--replicas", min=1, metavar="D", help="Pipelines side by side, each with a part of the batch."),
     ] = 1
-    transport: Annotated[RunTransport, typer.Option("--transport", help="How tensors go between ranks.")] = (
-        RunTransport.AUTO
-    )
+    transport: Annotated[
+        RunTransport,
+        typer.Option(
+            "--transport",
+            help="How tensors go between ranks; direction and pair are for ray-program, others for ray-dag.",
+        ),
+    ] = RunTransport.AUTO
     steps_per_call: Annotated[
         int,
         typer.Option("--steps-per-call", min=1, metavar="N", help="Steps the ranks make in one call (ray-program)."),
@@ -156,9 +161,7 @@ class Placing:
     def _for_targets(self) -> Iterator[tuple[str, bool, tuple[RunTarget, ...]]]:
         """Options, whether they are given, and the targets that they are for."""
         on_ray = (RunTarget.RAY_DAG, RunTarget.RAY_PROGRAM)
-        communicators = (RunTransport.DIRECTION, RunTransport.PAIR)
-        yield "--transport", self.transport in communicators, (RunTarget.RAY_PROGRAM,)
-        yield "--transport", self.transport not in (RunTransport.AUTO, *communicators), (RunTarget.RAY_DAG,)
+        yield "--transport", True, tuple(map(RunTarget, TRANSPORTS[self.transport.value].targets))
         yield "--address", self.address is not None, on_ray
         yield "--num-cpus", self.num_cpus != 1.0, on_ray
         yield "--num-gpus", self.num_gpus is not None, on_ray

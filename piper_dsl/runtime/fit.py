@@ -16,19 +16,9 @@ from ..ir.schedule import Schedule
 from .optimizer import OptimizerFactory
 from .settings import AUTOCASTS, REDUCTIONS, Settings
 from .stage import LossFunction
+from .transports import TARGETS, TRANSPORTS
 
-__all__ = ["TARGETS", "TRANSPORTS", "misfits", "uncallable", "unknown", "unsaved"]
-
-TARGETS = ("auto", "local", "ray-dag", "ray-program")
-TRANSPORTS = {
-    "auto": TARGETS,
-    "accelerator": ("ray-dag",),
-    "shared-memory": ("ray-dag",),
-    "gloo": ("ray-dag",),
-    "direction": ("ray-program",),
-    "pair": ("ray-program",),
-}
-"""By name, the targets that know it."""
+__all__ = ["misfits", "uncallable", "unknown", "unsaved"]
 
 
 def misfits(
@@ -102,12 +92,19 @@ def unknown(
     for what, name, known in (("target", target, TARGETS), ("transport", transport, TRANSPORTS)):
         if name not in known:
             yield Diagnostic("P702", f"there is no {what} `{name}`", None, f"one of {', '.join(known)}")
-    if target in TARGETS and target not in ("auto", *TRANSPORTS.get(transport, TARGETS)):
-        message = f"transport `{transport}` is for target {TRANSPORTS[transport][0]}; target {target} has no use for it"
-        own = [name for name, targets in TRANSPORTS.items() if target in targets]
-        yield Diagnostic("P702", message, None, f"leave it out, or take one of {', '.join(own)}")
+    if target in TARGETS and transport in TRANSPORTS:
+        yield from _useless(target, transport)
     if timeout is not None and not timeout > 0:
         yield Diagnostic("P702", f"a timeout of {timeout:g} s would end every step", None, "give seconds, or None")
+
+
+def _useless(target: str, transport: str) -> Iterator[Diagnostic]:
+    """A transport that a target does not know."""
+    known = TRANSPORTS[transport].targets
+    if target not in ("auto", *known):
+        message = f"transport `{transport}` is for target {known[0]}; target {target} has no use for it"
+        own = [name for name, carrier in TRANSPORTS.items() if target in carrier.targets]
+        yield Diagnostic("P702", message, None, f"leave it out, or take one of {', '.join(own)}")
 
 
 def _is_seed(seed: object) -> bool:

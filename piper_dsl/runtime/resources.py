@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..diagnostics import Diagnostic
+from .transports import TRANSPORTS
 
 __all__ = ["STRATEGIES", "Resources", "ungiven"]
 
 STRATEGIES = ("pack", "spread", "strict-pack", "strict-spread")
-
-_MOVES = {"auto": (0, 1), "accelerator": (1,), "shared-memory": (0,), "gloo": (0,), "direction": (1,), "pair": (1,)}
-"""By transport: whether it moves tensors of CPUs (0), of GPUs (1), or of both."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,11 @@ class Resources:
     num_gpus: int | None = None
     strategy: str = "pack"
 
+    def carried_by(self, transport: str) -> Resources:
+        """The same, with as many GPUs as a transport wants that moves tensors of one kind, where nobody says more."""
+        kinds = TRANSPORTS[transport].gpus
+        return replace(self, num_gpus=kinds[0]) if self.num_gpus is None and len(kinds) == 1 else self
+
 
 def ungiven(resources: Resources, transport: str) -> Iterator[Diagnostic]:
     """What no cluster could give to a rank."""
@@ -36,7 +39,7 @@ def ungiven(resources: Resources, transport: str) -> Iterator[Diagnostic]:
     if gpus is not None and (gpus < 0 or gpus != int(gpus)):
         help_ = "give a whole number, 0 for none: ranks that send to each other cannot share a GPU"
         yield Diagnostic("P702", f"`num_gpus` is {gpus:g}", None, help_)
-    elif gpus is not None and min(gpus, 1) not in _MOVES.get(transport, (0, 1)):
+    elif gpus is not None and transport in TRANSPORTS and min(gpus, 1) not in TRANSPORTS[transport].gpus:
         message = f"transport `{transport}` does not move tensors of ranks with {gpus:g} GPUs"
         yield Diagnostic("P702", message, None, "leave out `num_gpus`, or take transport `auto`")
     if resources.strategy not in STRATEGIES:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import ray
@@ -41,9 +40,6 @@ ACCELERATOR = "ray-accelerator"
 NEVER = 1e6
 """A time-out in seconds that no step reaches. Ray clamps -1 to 0 in places; the watchdog is ours."""
 
-_GPUS = {"auto": None, "accelerator": 1, "shared-memory": 0, "gloo": 0}
-"""GPUs of a rank by transport, where nobody says how many."""
-
 TEARDOWN = 2
 """Seconds an operation under way may take to end when the pipeline is closed, before it is killed."""
 
@@ -63,9 +59,7 @@ class RayDagTarget(RayTarget):
         resources: Resources,
     ) -> None:
         self._plan = plan_binds(program)
-        if resources.num_gpus is None:
-            resources = replace(resources, num_gpus=_GPUS[transport])
-        super().__init__(specs, timeout, resources)
+        super().__init__(specs, timeout, resources.carried_by(transport))
         self._schedule = schedule
         self._transport = transport
         if self._hinted:

@@ -7,7 +7,6 @@ on CPUs of several machines; NCCL on GPUs, with a communicator for every directe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import ray
 
@@ -37,9 +36,7 @@ class RayProgramTarget(RayTarget):
         transport: str,
         resources: Resources,
     ) -> None:
-        if transport != "auto" and resources.num_gpus is None:
-            resources = replace(resources, num_gpus=1)
-        super().__init__(specs, timeout, resources)
+        super().__init__(specs, timeout, resources.carried_by(transport))
         if self._session.gpus and not meets(program):
             self._session.end()
             message = "target ray-program on GPUs: messages between two ranks arrive in the order they are sent"
