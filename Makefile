@@ -38,7 +38,9 @@ demo: $(VENV)/run.stamp
 	@echo; echo "== train a small GPT with it on Ray, and in one process to compare"
 	$(BIN)/piper-dsl run schedules/1f1b.pipe $(DEMO) --target ray-dag --steps 30 --compare
 
+# Tests start hundreds of processes: none of them is to compile the package, wherever Python is told to keep nothing.
 test: $(VENV)/test.stamp
+	$(BIN)/python -m compileall -q piper_dsl
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/test.stamp

@@ -3,7 +3,8 @@
 First table: 1F1B with stages that sleep 20 ms forward and 40 ms backward, so cores do not matter. `span` is the time
 from the first start of an operation to the last end, measured on the ranks; beside it the ideal, and the simulation
 replayed with the durations that were measured. `step` is what the driver sees: with several steps in a call, the call's
-time by their number. For PyTorch, under torchrun with gloo, it is what passes between two barriers. Second table:
+time by their number. For PyTorch, under torchrun with gloo, it is what passes between two barriers. Optimizers step in
+all of them. Second table:
 transformer blocks on two ranks, one thread each; the simulation with the median durations of every other step against
 the median of the steps between. It needs two idle cores.
 
@@ -81,7 +82,7 @@ def ours(target: str, per_call: int, ranks: int, microbatches: int, steps: int) 
 
 
 def _span(report: StepReport) -> float:
-    """From the first start to the last end, optimizers apart: they step behind the end, and PyTorch's are not timed."""
+    """From the first start to the last end, optimizers apart: they step behind the end."""
     times = report.times[report.schedule.kind != Kind.OPT]
     return float(times.max() - times.min())
 

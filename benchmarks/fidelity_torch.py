@@ -1,6 +1,6 @@
 """One rank of torch.distributed.pipelining with stages that sleep, for `fidelity.py`: run by torchrun.
 
-Writes the seconds of every step between two barriers, and the naps of every step and rank.
+Writes the seconds of every step, its optimizer included, between two barriers, and the naps of every step and rank.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from sleep_model import NAPS, Sleeper
+from sleep_model import NAPS, Sleeper, sgd
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
@@ -20,7 +20,9 @@ def main() -> None:
     microbatches, steps, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    stage = PipelineStage(Sleeper(), rank, ranks, torch.device("cpu"))
+    model = Sleeper()
+    optimizer = sgd(model.parameters())
+    stage = PipelineStage(model, rank, ranks, torch.device("cpu"))
     schedule = Schedule1F1B(stage, microbatches, loss_fn=nn.functional.mse_loss)
     x = torch.ones(microbatches, 1)
     found = []
@@ -29,6 +31,8 @@ def main() -> None:
         NAPS.clear()
         start = time.perf_counter()
         schedule.step(*([x] if rank == 0 else []), **({"target": x} if rank == ranks - 1 else {}))
+        optimizer.step()
+        optimizer.zero_grad()
         dist.barrier()
         naps: list[object] = [None] * ranks
         seconds = time.perf_counter() - start

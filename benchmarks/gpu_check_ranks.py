@@ -75,7 +75,7 @@ def _rank(number: int, jobs: list[_Job], folder: str) -> None:
 def _result(number: int, job: _Job) -> tuple[object, object]:
     """The report of the last step of a rank, and its gradients."""
     rank = Rank(replace(job.specs[number], device=job.plan.device))
-    interpreter = Interpreter(rank, job.program, Wire(number, job.plan))
+    interpreter = Interpreter(rank, job.program, Wire(number, job.plan, "here"))
     for step in job.batches:
         if not interpreter.run(step[number], signature(step)):
             raise RuntimeError(f"rank {number}: {interpreter.failure}")

@@ -3,7 +3,7 @@
 Plain data that knows nothing of Ray. The target binds it, the python target prints it. What Ray's compiled graphs
 carry decides the shape: messages come from other ranks; forward to backward, and stage to stage on one rank, go
 through the actor's state; a call that gets no message takes the token of an earlier call on its actor, so that every
-call has an input and none is left unread; what is still unread ends in the rank's `finish`. A call that has messages
+call has an input and none is left unread; what is still unread ends in the rank's `conclude`. A call that has messages
 for several stages returns one for each. On accelerators a call can read one message and send one.
 """
 
@@ -17,7 +17,7 @@ from ..ir.operations import Kind, Operation
 from ..plan.tokens import Call, thread_tokens
 from .program import Code, Instruction, Program
 
-__all__ = ["ENDING", "METHODS", "TOGETHER", "Bind", "BindPlan", "plan_binds"]
+__all__ = ["ENDING", "METHODS", "Bind", "BindPlan", "plan_binds"]
 
 METHODS = {
     Kind.F: "forward",
@@ -32,9 +32,8 @@ METHODS = {
 }
 """The actor method of every kind."""
 
-TOGETHER = "keep"
-ENDING = ("finish", TOGETHER, "conclude")
-"""The methods that end a step, in this order; each takes what the one before returned on its rank, TOGETHER on all."""
+ENDING = "conclude"
+"""The method that ends a step; it takes what nobody else on its rank has read."""
 
 _CALLED = frozenset(Code(kind) for kind in METHODS)
 
@@ -73,7 +72,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class BindPlan:
-    """All binds in the global order; ``unread[r]`` are the tokens that end in rank ``r``'s finish."""
+    """All binds in the global order; ``unread[r]`` are the tokens that end in rank ``r``'s conclude."""
 
     binds: tuple[Bind, ...]
     unread: tuple[tuple[str, ...], ...]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..ir.operations import Kind
-from .binds import ENDING, BindPlan
+from .binds import BindPlan
 from .program import Code, Program
 
 __all__ = ["COMPUTE", "READ", "WRITE", "CallStep", "call_order"]
 
 READ, COMPUTE, WRITE = "READ", "COMPUTE", "WRITE"
 CallStep = tuple[int, str]
-"""A part of a call: its number on its rank (0 loads the data, the last ones end the step), and which part."""
+"""A part of a call: its number on its rank (0 loads the data, the last one ends the step), and which part."""
 
 _TRANSFERS = {Code.SEND_F: WRITE, Code.SEND_B: WRITE, Code.RECV_F: READ, Code.RECV_B: READ}
 
@@ -41,5 +41,4 @@ def _rank_order(program: Program, plan: BindPlan, rank: int) -> list[CallStep]:
         elif instruction.code is not Code.FREE:
             call, bind = next(calls)
             steps += [(call, READ)] * (not bind.receives) + [(call, COMPUTE)] + [(call, WRITE)] * (not bind.targets)
-    behind = range(len(mine) + 1, len(mine) + 1 + len(ENDING))
-    return [*steps, *((call, part) for call in behind for part in (READ, COMPUTE, WRITE))]
+    return [*steps, *((len(mine) + 1, part) for part in (READ, COMPUTE, WRITE))]

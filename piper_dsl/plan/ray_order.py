@@ -95,7 +95,7 @@ def _task_numbers(schedule: Schedule, transfers: Transfers) -> list[int]:
 
 
 class _Binds:
-    """The graph of binds: operations by their numbers, then loads, finishes, the output and the input."""
+    """The graph of binds: operations by their numbers, then loads, concludes, the output and the input."""
 
     def __init__(self, schedule: Schedule, transfers: Transfers) -> None:
         self._count, self._ranks = len(schedule), schedule.ranks
@@ -109,16 +109,16 @@ class _Binds:
             self._readers.setdefault(source, []).append(call)
         for rank, names in enumerate(threaded.unread):
             for name in names:
-                self._readers.setdefault(name, []).append(self._finish(rank))
+                self._readers.setdefault(name, []).append(self._conclude(rank))
 
     def neighbours(self, node: int) -> list[int]:
         """Who reads a node, then what it reads."""
         if node == self._output:
-            return [self._finish(rank) for rank in range(self._ranks)]
+            return [self._conclude(rank) for rank in range(self._ranks)]
         if node == self.input:
             return [self._load(rank) for rank in range(self._ranks)]
         rank = (node - self._count) % self._ranks
-        if node == self._finish(rank):
+        if node == self._conclude(rank):
             return [self._output, *self._unread[rank]]
         return [*self._readers.get(node, ()), self._source.get(node, self.input)]
 
@@ -134,5 +134,5 @@ class _Binds:
     def _load(self, rank: int) -> int:
         return self._count + rank
 
-    def _finish(self, rank: int) -> int:
+    def _conclude(self, rank: int) -> int:
         return self._count + self._ranks + rank

@@ -47,6 +47,7 @@ class Rank:
         self._stages = {stage: self._stage(stage, module) for stage, module in spec.modules.items()}
         self.updates = Updates(spec, self._stages)
         self._batch = Batch(-1)
+        self._unready: Exception | None = None
         self._loader = None if spec.loader is None else RankLoader(spec.loader, spec)
         self._mail = Mail()
         self._expected: dict[tuple[int, int], list[int]] = {}
@@ -89,15 +90,25 @@ class Rank:
     # --- a step ------------------------------------------------------------------------------
 
     def load(self, batch: Batch) -> None:
-        """Starts a step with its data; whatever an unfinished step left behind is dropped."""
+        """Starts a step with its data; whatever an unfinished step left behind is dropped.
+
+        Never raises: what goes wrong, the first operation raises, since of what operations raise all ranks learn.
+        """
+        self._unready = None
+        try:
+            self._begin(batch)
+        except Exception as error:
+            self._unready = error
+
+    def _begin(self, batch: Batch) -> None:
         self._batch = self._loaded(batch)
         self._note(f"waiting at the beginning of step {batch.step}")
         self._mail.clear()
         self._expected.clear()
         self._log.clear()
+        self.updates.begin(batch.updates)
         for stage in self._stages.values():
             stage.begin(batch.step, batch.training)
-        self.updates.begin(batch.updates)
 
     def _loaded(self, batch: Batch) -> Batch:
         """The batch with its data, which the rank draws where it has a loader for it."""
@@ -109,7 +120,8 @@ class Rank:
     def drop(self) -> None:
         """Some rank did not, or the step only evaluates: it leaves no trace."""
         self._note(f"done with step {self._batch.step}")
-        for stage in self._stages.values():
+        # Where a step could not begin, nothing ran that could be undone.
+        for stage in self._stages.values() if self._unready is None else ():
             stage.undo()
         self.updates.drop()
 
@@ -144,6 +156,8 @@ class Rank:
         start = self._mark()
         self._note("", operation)
         try:
+            if self._unready is not None:
+                raise self._unready
             self._methods[operation.kind](self, operation.stage, operation.microbatch)
         except Exception as error:
             raise OperationFailed.wrap(self.number, operation, error) from error

@@ -10,7 +10,7 @@ import numpy as np
 from ..ir.operations import Kind, Operation
 from ..lower.program import FORWARDS, Code, Instruction, Program
 
-__all__ = ["Action", "Compute", "Free", "Post", "Send", "Transfer", "meets", "row_actions"]
+__all__ = ["Action", "Compute", "Free", "Post", "Send", "Transfer", "meets", "pairs", "row_actions"]
 
 _DIRECTIONS = {Code.F: Kind.F, Code.B: Kind.B, Code.I: Kind.B}
 """The operations that take messages and give them."""
@@ -94,6 +94,12 @@ def meets(program: Program) -> bool:
     wanted = np.where(sent[:, 0] == Code.SEND_F, Code.RECV_F, Code.RECV_B)
     same = (received[:, 0] == wanted) & (received[:, 2] == sent[:, 2])
     return bool(np.all(same & (received[:, 1] == sent[:, 4]) & (received[:, 4] == sent[:, 1])))
+
+
+def pairs(program: Program) -> tuple[tuple[int, int], ...]:
+    """Sender and receiver of every link that a program uses."""
+    sends = ((r, i.peer) for r, i in program.in_order() if i.code in (Code.SEND_F, Code.SEND_B))
+    return tuple(sorted({(rank, peer) for rank, peer in sends if peer is not None}))
 
 
 def _actions(program: Program, row: Iterable[Instruction], arriving: dict[_Key, list[Transfer]]) -> Iterable[Action]:

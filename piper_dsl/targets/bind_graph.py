@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.dag import ClassMethodNode, DAGNode, InputNode, MultiOutputNode
 
-from ..lower.binds import ENDING, TOGETHER, Bind, BindPlan, loaded
+from ..lower.binds import ENDING, Bind, BindPlan, loaded
 from .graph_channels import GraphChannels
 from .polite_tensors import PoliteTensors
 
@@ -30,11 +30,14 @@ def bind_graph(
         nodes = {loaded(rank): actor.load.bind(data[rank]) for rank, actor in enumerate(actors)}
         for bind in plan.binds:
             nodes.update(zip(bind.results, _bound(bind, actors[bind.rank], nodes, transport), strict=True))
-        ending = _ending(actors, [[nodes[name] for name in unread] for unread in plan.unread])
+        endings = [
+            getattr(actor, ENDING).bind(*(nodes[name] for name in unread))
+            for actor, unread in zip(actors, plan.unread, strict=True)
+        ]
         if channels is not None:
-            for node in (*data, *nodes.values(), *(node for row in ending for node in row)):
+            for node in (*data, *nodes.values(), *endings):
                 _carry(node, channels, transport)
-        return MultiOutputNode(ending[-1])
+        return MultiOutputNode(endings)
 
 
 def _bound(bind: Bind, actor: Any, nodes: dict[str, Any], transport: Any) -> Sequence[DAGNode]:
@@ -46,16 +49,6 @@ def _bound(bind: Bind, actor: Any, nodes: dict[str, Any], transport: Any) -> Seq
         return found
     node = method.bind(*arguments)
     return [node.with_tensor_transport(transport=transport) if bind.targets and transport is not None else node]
-
-
-def _ending(actors: Sequence[Any], unread: list[list[Any]]) -> list[list[DAGNode]]:
-    """The calls behind the operations, by method and rank."""
-    rows: list[list[DAGNode]] = []
-    for name in ENDING:
-        if rows:
-            unread = [rows[-1]] * len(actors) if name == TOGETHER else [[result] for result in rows[-1]]
-        rows.append([getattr(actor, name).bind(*read) for actor, read in zip(actors, unread, strict=True)])
-    return rows
 
 
 def _carry(node: Any, channels: GraphChannels, transport: Any) -> None:

@@ -1,99 +1,128 @@
 """The channels of our graphs: Ray's own spin while they wait, and pickle into its object store.
 
-A graph takes its channels from the type of its nodes. Ours are an :class:`~.inbox.Inbox` for readers on the writer's
-node, Ray's with polite waiting for those on other nodes, and Ray's for what stays in a process.
+A graph takes its channels from the type of its nodes. Ours are lines where the writer has one to the reader, Ray's with
+polite waiting to other nodes, and Ray's for what stays in a process.
 """
 
 from __future__ import annotations
 
-import pickle
 import secrets
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray import cloudpickle
 from ray.exceptions import RayChannelError, RayChannelTimeoutError
 from ray.experimental.channel import CompositeChannel, IntraProcessChannel
 from ray.experimental.channel.common import ChannelInterface, ChannelOutputType
 
+from ..runtime.message import Message
 from ..runtime.packed import Packed
-from .inbox import Address, Closed, Inbox, Outbox
+from .line import DRIVER
+from .neighbours import Neighbours
 
-__all__ = ["GraphChannels", "PoliteChannel"]
+__all__ = ["GraphChannels", "PoliteChannel", "serve"]
 
-_DRIVER = "driver"
 _SHORTEST, _LONGEST, _GROWTH = 5e-5, 2e-2, 1.25
 """Seconds that a polite reader sleeps in between: each time longer, so about a quarter of what it has waited."""
+
+_served: weakref.WeakValueDictionary[tuple[str, int], Neighbours] = weakref.WeakValueDictionary()
+"""By graph and number, the lines of this process."""
+
+
+def serve(graph: str, neighbours: Neighbours) -> None:
+    """Channels of a graph find lines of this process from here on, as long as there are these."""
+    _served[graph, neighbours.number] = neighbours
 
 
 @dataclass(frozen=True, eq=False)
 class GraphChannels(ChannelOutputType):
-    """The type of nodes whose results go through such channels.
+    """The type of nodes whose results go through such channels; ``ranks`` by the ids of their actors."""
 
-    ``inboxes`` has all actors of the graph by their ids, ``driver`` is that of the driver; where one is None, what it
-    reads from other processes comes through Ray.
-    """
-
-    inboxes: Mapping[str, Address | None]
-    driver: Address | None
+    graph: str
+    ranks: Mapping[str, int]
 
     def create_channel(
         self, writer: Any, reader_and_node_list: list[tuple[Any, str]], driver_actor_id: str | None = None
     ) -> ChannelInterface:
         """The channel from ``writer`` to its readers. Ray asks for it in the writer's process."""
-        here = ray.get_runtime_context().get_node_id()
-        ways: dict[str, ChannelInterface] = {}
+        here = _number(self.ranks)
+        near = self.near(here)
+        ways: dict[int, ChannelInterface] = {}
         others = []
         for reader, node in reader_and_node_list:
-            name = self._name(reader)
-            address = self.inboxes.get(name, self.driver)
+            # The driver is read for by an actor of Ray's, which we do not know.
+            number = self.ranks.get(reader._actor_id.hex(), DRIVER)
             if reader == writer:
-                ways[name] = IntraProcessChannel(1)
-            elif address is not None and node == here:
-                ways[name] = _InboxChannel(secrets.randbits(62), address)
+                ways[number] = IntraProcessChannel(1)
+            elif number in near:
+                ways[number] = _LineChannel(self.graph, here, number, secrets.randbits(62))
             else:
-                others.append((reader, node))
+                others.append((number, (reader, node)))
         if others:
-            polite = PoliteChannel(CompositeChannel(writer, others, 1, driver_actor_id))
-            ways.update({self._name(reader): polite for reader, _ in others})
-        return _GraphChannel(ways)
+            readers = [reader for _, reader in others]
+            far = _PackingChannel(PoliteChannel(CompositeChannel(writer, readers, 1, driver_actor_id), self))
+            ways.update({number: far for number, _ in others})
+        return _GraphChannel(self.ranks, ways)
 
-    def _name(self, reader: Any) -> str:
-        """The id of an actor; the driver is read for by an actor of Ray's, which we do not know."""
-        number = str(reader._actor_id.hex())
-        return number if number in self.inboxes else _DRIVER
+    def near(self, number: int) -> Set[int]:
+        """To whom lines lead from here, where rank ``number`` or the driver is."""
+        return _lines(self.graph, number).peers
+
+    def hear(self) -> None:
+        """Takes out what has come by the lines of this process."""
+        try:
+            _lines(self.graph, _number(self.ranks)).hear()
+        except ConnectionError as error:
+            raise RayChannelError(str(error)) from error
+
+
+def _number(ranks: Mapping[str, int]) -> int:
+    """The rank of this process, if it has one."""
+    return ranks.get(ray.get_runtime_context().get_actor_id() or "", DRIVER)
+
+
+def _lines(graph: str, number: int) -> Neighbours:
+    try:
+        return _served[graph, number]
+    except KeyError:
+        raise RayChannelError("the lines of this process are gone") from None
 
 
 class _GraphChannel(ChannelInterface):
     """One call's result, by reader."""
 
-    def __init__(self, ways: Mapping[str, ChannelInterface]) -> None:
+    def __init__(self, ranks: Mapping[str, int], ways: Mapping[int, ChannelInterface]) -> None:
+        self._ranks = ranks
         self._ways = ways
         self._mine: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _GraphChannel, (self._ways,)
+        return _GraphChannel, (self._ranks, self._ways)
 
     def ensure_registered_as_writer(self) -> None:
-        for way in set(self._ways.values()):
+        for way in self._distinct:
             way.ensure_registered_as_writer()
 
     def ensure_registered_as_reader(self) -> None:
         self._own.ensure_registered_as_reader()
 
     @property
+    def _distinct(self) -> Iterable[ChannelInterface]:
+        """Readers on other nodes share one."""
+        return dict.fromkeys(self._ways.values())
+
+    @property
     def _own(self) -> Any:
         """The way to this process."""
         if self._mine is None:
-            name = ray.get_runtime_context().get_actor_id() or _DRIVER
-            self._mine = self._ways[name if name in self._ways else _DRIVER]
+            self._mine = self._ways[_number(self._ranks)]
         return self._mine
 
     def write(self, value: Any, timeout: float | None = None) -> None:
-        for way in self._ways.values():
+        for way in self._distinct:
             way.write(value, timeout)
 
     def read(self, timeout: float | None = None) -> Any:
@@ -104,74 +133,93 @@ class _GraphChannel(ChannelInterface):
         self._own.read(timeout)
 
     def close(self) -> None:
-        for way in self._ways.values():
+        for way in self._distinct:
             way.close()
 
 
-class _InboxChannel(ChannelInterface):
-    """A channel of an inbox."""
+class _LineChannel(ChannelInterface):
+    """What goes by a line from one process to another, under a tag of its own."""
 
-    def __init__(self, number: int, address: Address) -> None:
-        self._number = number
-        self._address = address
-        self._outbox: Outbox | None = None
-        self._inbox: Any = None
+    def __init__(self, graph: str, writer: int, reader: int, tag: int) -> None:
+        self._graph = graph
+        self._writer = writer
+        self._reader = reader
+        self._tag = tag
+        self._lines: Neighbours | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _InboxChannel, (self._number, self._address)
+        return _LineChannel, (self._graph, self._writer, self._reader, self._tag)
 
     def ensure_registered_as_writer(self) -> None:
-        self._way()
+        self._lines = self._lines or _lines(self._graph, self._writer)
 
     def ensure_registered_as_reader(self) -> None:
-        self._inbox = self._inbox or Inbox.at(self._address)
-
-    def _way(self) -> Outbox:
-        if self._outbox is None:
-            try:
-                self._outbox = Outbox.to(self._address)
-            except OSError as error:
-                raise RayChannelError(f"process {self._address.pid}, which reads, is gone") from error
-        return self._outbox
+        self._lines = self._lines or _lines(self._graph, self._reader)
 
     def write(self, value: Any, timeout: float | None = None) -> None:
-        parts: list[pickle.PickleBuffer] = []
-        # What is of our own is found by its name everywhere; what users made may not be.
-        dumps = pickle.dumps if isinstance(value, Packed) else cloudpickle.dumps
-        head = dumps(value, 5, buffer_callback=parts.append)
+        """Waits for a slot as long as it takes: who reads empties them at once, unless it computes."""
+        self.ensure_registered_as_writer()
+        assert self._lines is not None
         try:
-            self._way().put(self._number, [memoryview(head), *(part.raw() for part in parts)])
-        except Closed as error:
+            self._lines.write(self._reader, self._tag, value)
+        except ConnectionError as error:
             raise RayChannelError(str(error)) from error
 
     def read(self, timeout: float | None = None) -> Any:
         self.ensure_registered_as_reader()
-        if self._inbox is None:
-            raise RayChannelError("the inbox is gone")
+        assert self._lines is not None
         try:
-            head, *parts = self._inbox.take(self._number, None if timeout == -1 else timeout)
+            return self._lines.read(self._writer, self._tag, None if timeout == -1 else timeout)
         except TimeoutError as error:
-            raise RayChannelTimeoutError(f"nothing arrived within {timeout} s") from error
-        except Closed as error:
+            raise RayChannelTimeoutError(str(error)) from error
+        except ConnectionError as error:
             raise RayChannelError(str(error)) from error
-        return pickle.loads(head, buffers=parts)
 
     def close(self) -> None:
-        """Wakes who reads in this process, and lets go of what has been written in it."""
-        self._outbox = None
-        if inbox := Inbox.at(self._address):
-            inbox.close()
+        """Wakes whoever waits in this process, as those at the other ends. Ray calls it on copies of what it uses."""
+        for (graph, _), lines in list(_served.items()):
+            if graph == self._graph:
+                lines.close()
 
 
-class PoliteChannel(ChannelInterface):
-    """A channel of Ray's whose reader sleeps while it waits."""
+class _PackingChannel(ChannelInterface):
+    """A channel in which messages travel as bytes, which are pickled faster than tensors."""
 
     def __init__(self, channel: ChannelInterface) -> None:
         self._channel = channel
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _PackingChannel, (self._channel,)
+
+    def ensure_registered_as_writer(self) -> None:
+        self._channel.ensure_registered_as_writer()
+
+    def ensure_registered_as_reader(self) -> None:
+        self._channel.ensure_registered_as_reader()
+
+    def write(self, value: Any, timeout: float | None = None) -> None:
+        self._channel.write(Packed.of(value) if isinstance(value, Message) else value, timeout)
+
+    def read(self, timeout: float | None = None) -> Any:
+        value = self._channel.read(timeout)
+        return value.message() if isinstance(value, Packed) else value
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class PoliteChannel(ChannelInterface):
+    """A channel of Ray's whose reader sleeps while it waits, and empties the slots of its lines: a rank that waits for
+    one of them may be the one that is waited for.
+    """
+
+    def __init__(self, channel: ChannelInterface, channels: GraphChannels) -> None:
+        self._channel = channel
+        self._channels = channels
         self._pause = _SHORTEST
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PoliteChannel, (self._channel,)
+        return PoliteChannel, (self._channel, self._channels)
 
     def ensure_registered_as_writer(self) -> None:
         self._channel.ensure_registered_as_writer()
@@ -194,6 +242,7 @@ class PoliteChannel(ChannelInterface):
             else:
                 self._pause = _SHORTEST
                 return value
+            self._channels.hear()
             time.sleep(self._pause)
             self._pause = min(_GROWTH * self._pause, _LONGEST)
 

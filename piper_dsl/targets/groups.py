@@ -33,7 +33,8 @@ Pair = tuple[int, int]
 class WirePlan:
     """What every rank connects, the same on all: the store's address, directed pairs, groups that sum gradients.
 
-    ``transport`` is ``buffered``, ``direction`` or ``pair``.
+    ``transport`` is ``buffered``, ``direction`` or ``pair``. Where messages go by a ``graph``, that is its name, and
+    there are lines to the driver too.
     """
 
     host: str
@@ -42,7 +43,8 @@ class WirePlan:
     device: str
     pairs: tuple[Pair, ...]
     summing: tuple[tuple[int, ...], ...]
-    transport: str
+    transport: str = "buffered"
+    graph: str = ""
 
 
 def _communicators(plan: WirePlan) -> dict[Pair, Pair]:
@@ -65,7 +67,8 @@ class Groups:
         # Where one communicator carries both directions, a receive that is posted ahead would overtake sends.
         self.ahead = 0 if plan.transport == "pair" else AHEAD
         self._rank = rank
-        backend = "nccl" if plan.device == "cuda" else "gloo"
+        # What all ranks agree about are numbers on CPUs, also where messages are on GPUs.
+        backend = "cpu:gloo,cuda:nccl" if plan.device == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=plan.ranks, timeout=NEVER)
         # All ranks make all groups, in one order.
         communicators = _communicators(plan)
@@ -108,7 +111,7 @@ class Groups:
 
     def total(self, number: float) -> float:
         """The number, summed over all ranks."""
-        found = torch.tensor([number], dtype=torch.float64, device=self.device)
+        found = torch.tensor([number], dtype=torch.float64)
         dist.all_reduce(found)
         return float(found.item())
 

@@ -30,7 +30,7 @@ class PoliteTensors(TorchTensorType):
         """The channel from ``writer`` to its readers. Ray asks for it in the writer's process."""
         shapes: Any = self._channels.create_channel(writer, reader_and_node_list, driver_actor_id)
         # What is not tensors is written as Ray's serializer has it, which only its own channels take.
-        rest: Any = PoliteChannel(CompositeChannel(writer, reader_and_node_list, 1, driver_actor_id))
+        rest: Any = PoliteChannel(CompositeChannel(writer, reader_and_node_list, 1, driver_actor_id), self._channels)
         return super().create_channel(writer, reader_and_node_list, driver_actor_id, rest, shapes)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PoliteTensors:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import ray
+from ray import cloudpickle
 
 from ..lower.program import Program
 from ..runtime.failure import OperationFailed
@@ -13,6 +14,7 @@ from ..runtime.report import RankReport
 from ..runtime.spec import Batch
 from .groups import WirePlan
 from .interpreter import Interpreter
+from .parts import Part, from_parts
 from .rank_host import RankHost
 
 __all__ = ["ACTOR_OPTIONS", "ProgramActor"]
@@ -36,13 +38,18 @@ class _ProgramActor(RankHost):
         """What the rank is doing, in words."""
         return super().where()
 
-    def steps(
-        self, batches: Sequence[Batch], signatures: Sequence[Hashable]
-    ) -> list[OperationFailed | RankReport | None]:
+    def steps(self, *parts: Part) -> bytes:
         """Runs the program on one batch after the other, up to the first with which something fails on any rank.
 
-        By step: what happened, what failed here, or None where something failed elsewhere.
+        ``parts`` are the batches and a signature of each. Returns, pickled, by step: what happened, what failed here,
+        or None where something failed elsewhere.
         """
+        answer: bytes = cloudpickle.dumps(self._steps(*from_parts(parts)))
+        return answer
+
+    def _steps(
+        self, batches: Sequence[Batch], signatures: Sequence[Hashable]
+    ) -> list[OperationFailed | RankReport | None]:
         outcomes: list[OperationFailed | RankReport | None] = []
         failure: OperationFailed | None = None
         for batch, signature in zip(batches, signatures, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..lower.binds import ENDING, TOGETHER, Bind, BindPlan, loaded
+from ..lower.binds import ENDING, Bind, BindPlan, loaded
 from ..lower.program import Program
 
 __all__ = ["bind_lines", "python_source"]
@@ -20,6 +20,7 @@ import copy
 import numpy as np
 import ray
 from ray.dag import InputNode, MultiOutputNode
+from torch.distributed import TCPStore
 
 from piper_dsl.demo.gpt import next_byte_loss as loss
 from piper_dsl.demo.gpt import stages
@@ -27,6 +28,7 @@ from piper_dsl.demo.text import batches
 from piper_dsl.ir import Placement, StageGraph
 from piper_dsl.runtime.batch import split_batch
 from piper_dsl.runtime.spec import RankSpec
+from piper_dsl.targets.groups import WirePlan
 from piper_dsl.targets.rank_actor import RankActor
 
 STEPS = 10
@@ -44,7 +46,7 @@ def optimizer(parameters):
 def build_graph({actors}):
     """Every line is one call on an actor: it takes the stage, the microbatch, the stages on other ranks that
     read its results, one each, whether the microbatch is done with, and what arrives: messages of other ranks,
-    or a token that only orders it. The last lines end a step: where no rank failed, optimizers step."""
+    or a token that only orders it. The last lines end a step: if no rank failed, optimizers step."""
     with InputNode() as batch:
 {binds}
     return MultiOutputNode([{finished}])
@@ -71,6 +73,10 @@ def main():
             )
             for rank in range({ranks})
         ]
+        # Where the ranks find each other, to tell at the end of a step whether they failed.
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        plan = WirePlan("127.0.0.1", store.port, {ranks}, "cpu", pairs=(), summing=())
+        ray.get([rank.join.remote(plan) for rank in ranks])
         graph = build_graph(*ranks).experimental_compile(_max_inflight_executions=1)
         for step, (inputs, targets) in zip(range(STEPS), batches(4 * MICROBATCHES)):
             batch = split_batch(step, inputs, targets, MICROBATCHES, GRAPH, PLACEMENT)
@@ -105,13 +111,8 @@ def _line(bind: Bind) -> str:
 
 
 def _ending(plan: BindPlan) -> Iterator[str]:
-    read = [", ".join(names) for names in plan.unread]
-    for name in ENDING:
-        if name == TOGETHER:
-            read = [", ".join(read)] * len(read)
-        for rank, names in enumerate(read):
-            yield f"{name}{rank} = rank{rank}.{name}.bind({names})"
-        read = [f"{name}{rank}" for rank in range(len(read))]
+    for rank, names in enumerate(plan.unread):
+        yield f"{ENDING}{rank} = rank{rank}.{ENDING}.bind({', '.join(names)})"
 
 
 def python_source(program: Program, plan: BindPlan) -> str:
@@ -128,7 +129,7 @@ def python_source(program: Program, plan: BindPlan) -> str:
         edges=program.graph.edges,
         actors=", ".join(f"rank{rank}" for rank in range(program.ranks)),
         binds="\n".join(f"        {line}" for line in bind_lines(plan)),
-        finished=", ".join(f"{ENDING[-1]}{rank}" for rank in range(program.ranks)),
+        finished=", ".join(f"{ENDING}{rank}" for rank in range(program.ranks)),
         trained=any(operation.kind in BACKWARD for operation in operations),
         recomputed=sorted((o.stage, o.microbatch) for o in operations if o.kind is Kind.R),
     )

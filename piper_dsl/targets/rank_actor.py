@@ -9,18 +9,19 @@ import ray
 
 from ..ir.operations import Kind, Operation
 from ..runtime.failure import OperationFailed
+from ..runtime.layout import Layout
 from ..runtime.message import Message
-from ..runtime.packed import Packed
 from ..runtime.report import RankReport
 from ..runtime.spec import Batch, RankSpec
-from .inbox import Address, Inbox
+from .graph_channels import serve
+from .groups import WirePlan
 from .rank_host import RankHost
 
-__all__ = ["PackingActor", "RankActor"]
+__all__ = ["RankActor"]
 
 Targets = tuple[int, ...]
 _Arrived = Any
-"""A message, sealed or not, a failure in the place of one, or a token: None."""
+"""A message, a failure in the place of one, or a token: None."""
 
 
 class _RankActor(RankHost):
@@ -34,26 +35,22 @@ class _RankActor(RankHost):
         super().__init__(spec)
         self._failure: OperationFailed | None = None
         self._training = True
-        self._well = True
-        self._inbox: Inbox | None = None
+        self._unneeded: tuple[int, int] | None = None
 
     # --- before the graph --------------------------------------------------------------------
 
-    def address(self) -> Address:
-        """Where other processes reach this one."""
-        self._inbox = self._inbox or Inbox(ray.get_runtime_context().get_node_id())
-        return self._inbox.address
-
-    def reaches(self, addresses: Sequence[Address]) -> bool:
-        """Whether this process reaches all addresses on its node."""
-        assert self._inbox is not None
-        return self._inbox.reaches(addresses)
+    def join(self, plan: WirePlan) -> None:
+        """Joins the other ranks, all at once; where their graph has a name, its channels find the lines."""
+        super().join(plan)
+        if plan.graph:
+            serve(plan.graph, self._wire.neighbours)
 
     # --- bound into the graph ----------------------------------------------------------------
 
     def load(self, batch: Batch) -> None:
         """Starts a step with the data of this rank."""
         self._failure = None
+        self._unneeded = None
         self._training = batch.training
         self._rank.load(batch)
 
@@ -86,21 +83,32 @@ class _RankActor(RankHost):
 
     def _run(self, operation: Operation, targets: Targets, frees: bool, arrived: Sequence[_Arrived]) -> Any:
         """What an operation has for stages on other ranks: one result each, None for nobody; a failure instead."""
-        failed = next((value for value in arrived if isinstance(value, OperationFailed)), None)
-        self._failure = self._failure or failed
         results: tuple[Any, ...] = ()
-        if self._failure is not None and self._training:
-            self._rank.skip(operation)
-        elif self._failure is None:
-            try:
+        try:
+            self._let_go()
+            self._take_note(arrived)
+            if self._failure is None:
                 results = self._computed(operation, targets, frees, arrived)
-            except OperationFailed as failure:
-                self._failure = failure
-            except Exception as error:
-                self._failure = OperationFailed.wrap(self._rank.number, operation, error)
+            elif self._training:
+                self._rank.skip(operation)
+        except OperationFailed as failure:
+            self._failure = failure
+        except Exception as error:
+            self._failure = self._failure or OperationFailed.wrap(self._rank.number, operation, error)
         if self._failure is not None:
             results = (self._failure,) * max(1, len(targets))
         return results if len(results) > 1 else next(iter(results), None)
+
+    def _let_go(self) -> None:
+        """Drops what the last operation was the last to need: its results have left by now, so they did not wait."""
+        if self._unneeded is not None:
+            self._rank.free(*self._unneeded)
+            self._unneeded = None
+
+    def _take_note(self, arrived: Sequence[_Arrived]) -> None:
+        """Of a failure, if one has arrived."""
+        failed = next((value for value in arrived if isinstance(value, OperationFailed)), None)
+        self._failure = self._failure or failed
 
     def _computed(
         self, operation: Operation, targets: Targets, frees: bool, arrived: Sequence[_Arrived]
@@ -109,60 +117,37 @@ class _RankActor(RankHost):
             return (None,) * len(targets)
         direction, stage, microbatch = _direction(operation), operation.stage, operation.microbatch
         for value in arrived:
-            message = self._opened(value)
-            if isinstance(message, Message):
-                self._rank.receive(direction, message)
+            if isinstance(value, Message):
+                self._rank.receive(direction, value)
         self._rank.run(operation)
         if microbatch is None:
             return ()
         if frees:
-            self._rank.free(stage, microbatch)
-        return tuple(self._sealed(self._rank.send(direction, stage, target, microbatch)) for target in targets)
+            self._unneeded = stage, microbatch
+        messages = tuple(self._rank.send(direction, stage, target, microbatch) for target in targets)
+        for message in messages:
+            # What cannot be sent is told of here, where it is known who made it.
+            Layout.of(message)
+        return messages
 
-    def _opened(self, value: Any) -> Any:
-        return value
+    def conclude(self, *tokens: _Arrived) -> OperationFailed | RankReport | None:
+        """Ends a step, on all ranks together; reads what nobody else does. Where all are well, optimizers step.
 
-    def _sealed(self, message: Message) -> Any:
-        return message
-
-    # --- the end of a step: what it changes, it changes where all ranks are known to be well ----
-
-    def finish(self, *tokens: _Arrived) -> OperationFailed | None:
-        """Ends the operations; reads what nobody else does. Returns what failed, None if nothing."""
-        failed = next((token for token in tokens if isinstance(token, OperationFailed)), None)
-        self._failure = self._failure or failed
-        return self._failure
-
-    def keep(self, *failures: OperationFailed | None) -> None:
-        """The gradients of the step count if no rank failed, else it leaves no trace on any."""
-        self._well = all(failure is None for failure in failures)
-        if not self._well:
+        Returns what ran when, what failed on this rank, or None where something failed elsewhere.
+        """
+        self._let_go()
+        self._take_note(tokens)
+        if self._wire.any(self._failure is not None):
             self._rank.drop()
-        elif self._training:
-            self._rank.updates.keep()
-
-    def conclude(self, kept: None) -> OperationFailed | RankReport | None:
-        """Steps the optimizers; what ran when, or what failed on this rank."""
-        if not self._well:
             return self._failure
-        return self.update() if self._training else self.evaluated()
-
-
-class _PackingActor(_RankActor):
-    """The same where messages do not go through accelerators: bytes are pickled faster than tensors."""
-
-    def _opened(self, value: Any) -> Any:
-        return value.message() if isinstance(value, Packed) else value
-
-    def _sealed(self, message: Message) -> Any:
-        return Packed.of(message)
+        if not self._training:
+            return self.evaluated()
+        self._rank.updates.keep()
+        return self.update()
 
 
 RankActor: Any = ray.remote(_RankActor)
 """The actor class of :class:`_RankActor`: ``RankActor.options(…).remote(spec)``."""
-
-PackingActor: Any = ray.remote(_PackingActor)
-"""The actor class of :class:`_PackingActor`."""
 
 
 def _direction(operation: Operation) -> Kind:

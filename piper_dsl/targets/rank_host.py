@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import ray
 import torch
 
 from ..diagnostics import PipeError
@@ -39,7 +40,7 @@ class RankHost:
 
     def join(self, plan: WirePlan) -> None:
         """Joins the other ranks, all at once."""
-        self._wire = Wire(self._rank.number, plan)
+        self._wire = Wire(self._rank.number, plan, ray.get_runtime_context().get_node_id())
         self._rank.updates.sums.connection = self._wire
 
     def update(self) -> OperationFailed | RankReport:

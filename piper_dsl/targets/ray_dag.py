@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import secrets
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,14 +21,17 @@ from ..runtime.resources import Resources
 from ..runtime.shapes import batch_bytes, largest_message
 from ..runtime.spec import Batch, RankSpec
 from ..simulate import simulate
+from .actions import pairs
 from .bind_graph import bind_graph
 from .crew import Crew, kill_all
 from .gloo_communicator import GlooCommunicator
-from .graph_channels import GraphChannels
-from .inbox import Inbox
+from .graph_channels import GraphChannels, serve
+from .line import DRIVER
+from .meeting import Meeting, has_lines
+from .neighbours import Neighbours
 from .own_order import compile_in_order
-from .rank_actor import PackingActor, RankActor
-from .ray_target import Outcome, RayTarget
+from .rank_actor import RankActor
+from .ray_target import CONNECT, Outcome, RayTarget
 
 __all__ = ["RayDagTarget"]
 
@@ -58,31 +62,35 @@ class RayDagTarget(RayTarget):
         transport: str,
         resources: Resources,
     ) -> None:
-        self._plan = plan_binds(program)
+        self._binds = plan_binds(program)
         super().__init__(specs, timeout, resources.carried_by(transport))
         self._schedule = schedule
+        self._program = program
         self._transport = transport
         if self._hinted:
             self._refuse_joints()
         self._graph: Any = None
-        self._inbox: Inbox | None = None
+        self._lines: Neighbours | None = None
 
     def _start(self, crew: Crew, batches: Sequence[Batch]) -> None:
-        environment = {}
-        largest = largest_message(self._specs, batches)
-        if largest is not None:
-            # Ray reads the size where a channel's writer lives; an argument would reach the driver only.
-            size = str(largest + HEADROOM)
-            environment["runtime_env"] = {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": size}}
-        self._launch(crew, RankActor if self._hinted else PackingActor, **environment)
+        self._launch(crew, RankActor, **self._environment(batches))
         self._compile(crew, batch_bytes(batches) + HEADROOM)
+
+    def _environment(self, batches: Sequence[Batch]) -> dict[str, Any]:
+        """Ray's options for actors that messages may reach through channels of Ray's: how large these are.
+
+        Ray reads that where a channel's writer lives; an argument would reach the driver only.
+        """
+        by_lines = has_lines() and len(ray.nodes()) == 1
+        largest = None if by_lines else largest_message(self._specs, batches)
+        if largest is None:
+            return {}
+        return {"runtime_env": {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": str(largest + HEADROOM)}}}
 
     def _compile(self, crew: Crew, buffer_bytes: int) -> None:
         """Binds the graph and compiles it; ``buffer_bytes`` are those of the driver's channels, if they are Ray's."""
         hint = self._hint(crew) if self._hinted and len(crew.actors) > 1 else None
-        if any(spec.shared or spec.max_norm is not None for spec in self._specs):
-            self._meet(crew, "join")
-        graph = bind_graph(self._plan, crew.actors, hint, self._channels(crew))
+        graph = bind_graph(self._binds, crew.actors, hint, self._channels(crew))
         options: dict[str, Any] = {
             "_submit_timeout": NEVER,
             "_buffer_size_bytes": buffer_bytes,
@@ -91,12 +99,12 @@ class RayDagTarget(RayTarget):
         if hint is None:
             self._graph = graph.experimental_compile(**options)
         else:
-            ordered = call_order(lower(self._schedule, ACCELERATOR, "event"), self._plan)
+            ordered = call_order(lower(self._schedule, ACCELERATOR, "event"), self._binds)
             self._graph = compile_in_order(graph, ordered, crew.actors, self._loss, **options)
 
     def _refuse_joints(self) -> None:
         """Raises PipeError (P702) for what accelerators do not carry."""
-        if bind := self._plan.joint():
+        if bind := self._binds.joint():
             what = "reads" if len(bind.sources) > 1 else "sends"
             message = f"{bind.operation} {what} more than one message between ranks; on accelerators a call carries one"
             help_ = "use transport `shared-memory`, or target `ray-program` or `local`"
@@ -104,14 +112,15 @@ class RayDagTarget(RayTarget):
             raise PipeError(Diagnostic("P702", f"target ray-dag: {message}", None, help_))
 
     def _channels(self, crew: Crew) -> GraphChannels:
-        """What carries everything else; through Ray where not all processes reach each other's inboxes."""
-        self._inbox = Inbox(ray.get_runtime_context().get_node_id())
-        names = [actor._actor_id.hex() for actor in crew.actors]
-        inboxes = crew.ask("address")
-        addresses = [*inboxes, self._inbox.address]
-        if not all([*crew.ask("reaches", addresses), self._inbox.reaches(addresses)]):
-            return GraphChannels(dict.fromkeys(names), None)
-        return GraphChannels(dict(zip(names, inboxes, strict=True)), self._inbox.address)
+        """What carries everything else. All who use it meet for that."""
+        plan = self._plan(pairs(self._program), graph=secrets.token_hex(8))
+        assert self._store is not None
+        node = ray.get_runtime_context().get_node_id()
+        with self._meeting(crew, plan), Meeting(DRIVER, self._store, node) as meeting:
+            crew.ask("join", plan, timeout=CONNECT)
+            self._lines = Neighbours(DRIVER, meeting.connect(meeting.near(range(plan.ranks))))
+        serve(plan.graph, self._lines)
+        return GraphChannels(plan.graph, {actor._actor_id.hex(): rank for rank, actor in enumerate(crew.actors)})
 
     def _loss(self) -> str:
         """What Ray's own order of messages costs on accelerators, at the costs that the schedule declares."""
@@ -149,7 +158,7 @@ class RayDagTarget(RayTarget):
                 self._graph.teardown(kill_actors=not self._between_steps)
             killing.cancel()
             self._graph, context.teardown_timeout = None, patience
-        if self._inbox is not None:
-            self._inbox.release()
-            self._inbox = None
+        if self._lines is not None:
+            self._lines.release()
+            self._lines = None
         super()._release()

@@ -11,14 +11,15 @@ from collections.abc import Iterable, Sequence
 import ray
 
 from ..diagnostics import Diagnostic, PipeError
-from ..lower.program import Code, Program
+from ..lower.program import Program
 from ..runtime.batch import signature
 from ..runtime.resources import Resources
 from ..runtime.spec import Batch, RankSpec
-from .actions import meets
+from .actions import meets, pairs
 from .crew import Crew
+from .parts import from_parts, to_parts
 from .program_actor import ProgramActor
-from .ray_target import Outcome, RayTarget
+from .ray_target import CONNECT, Outcome, RayTarget
 
 __all__ = ["RayProgramTarget"]
 
@@ -48,16 +49,12 @@ class RayProgramTarget(RayTarget):
 
     def _start(self, crew: Crew, batches: Sequence[Batch]) -> None:
         self._launch(crew, ProgramActor)
-        self._meet(crew, "connect", self._program, pairs=_pairs(self._program), transport=self._transport)
+        plan = self._plan(pairs(self._program), transport=self._transport)
+        with self._meeting(crew, plan):
+            crew.ask("connect", self._program, plan, timeout=CONNECT)
 
     def _execute(self, crew: Crew, steps: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Outcome]]:
         shapes = [signature(batches) for batches in steps]
         calls = zip(crew.actors, zip(*steps, strict=True), strict=True)
-        ranks: list[list[Outcome]] = ray.get([actor.steps.remote(own, shapes) for actor, own in calls])
-        return zip(*ranks, strict=True)
-
-
-def _pairs(program: Program) -> tuple[tuple[int, int], ...]:
-    """Sender and receiver of every link that the program uses."""
-    sends = ((r, i.peer) for r, i in program.in_order() if i.code in (Code.SEND_F, Code.SEND_B))
-    return tuple(sorted({(rank, peer) for rank, peer in sends if peer is not None}))
+        answers = ray.get([actor.steps.remote(*to_parts((own, shapes))) for actor, own in calls])
+        return zip(*(from_parts([answer]) for answer in answers), strict=True)

@@ -23,7 +23,7 @@ from .groups import Pair, WirePlan
 from .ray_session import RaySession
 from .watchdog import Watchdog
 
-__all__ = ["Outcome", "RayTarget"]
+__all__ = ["CONNECT", "Outcome", "RayTarget"]
 
 CONNECT = 120.0
 """Seconds the ranks may take to find each other."""
@@ -65,31 +65,29 @@ class RayTarget(ABC):
         specs = [replace(spec, device="cuda" if self._session.gpus else "cpu") for spec in self._specs]
         crew.start(specs, actor_class, lambda rank: {"max_restarts": 0, **self._session.options(rank), **options})
 
-    def _meet(
-        self, crew: Crew, method: str, *arguments: Any, pairs: tuple[Pair, ...] = (), transport: str = "buffered"
-    ) -> None:
-        """Calls a method on all ranks at once, with the plan by which they find each other.
-
-        Raises PipeError (P714) where they do not.
-        """
+    def _plan(self, pairs: tuple[Pair, ...], **options: str) -> WirePlan:
+        """How the ranks find each other: at a store, which lives here as long as they do."""
         host = LOCALHOST if len(ray.nodes()) == 1 else ray.util.get_node_ip_address()
-        # The ranks meet at a store, which lives here as long as they do.
         self._store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        plan = WirePlan(
+        return WirePlan(
             host=host,
             port=self._store.port,
             ranks=len(self._specs),
             device="cuda" if self._session.gpus else "cpu",
             pairs=pairs,
             summing=tuple(sorted({group.ranks for spec in self._specs for group in spec.shared})),
-            transport=transport,
+            **options,
         )
+
+    @contextmanager
+    def _meeting(self, crew: Crew, plan: WirePlan) -> Iterator[None]:
+        """Inside it the ranks meet. Raises PipeError (P714) where they do not."""
         try:
-            crew.ask(method, *arguments, plan, timeout=CONNECT)
-        except (GetTimeoutError, RayTaskError) as error:
+            yield
+        except (GetTimeoutError, RayTaskError, OSError) as error:
             if crew.any_died():
                 raise
-            message = f"the ranks cannot reach each other at {host}: {last_line(error)}"
+            message = f"the ranks cannot reach each other at {plan.host}: {last_line(error)}"
             raise PipeError(Diagnostic("P714", message)) from error
 
     def run(self, steps: Sequence[Sequence[Batch]]) -> list[StepOutcome]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Sequence
 
 import torch
 
 from ..runtime.layout import Layout
 from .buffers import capacity
+from .parts import Part, read_parts, write_parts
 
 __all__ = ["LAYOUTS", "SLOTS", "Ring", "shared_file"]
 
@@ -20,25 +22,36 @@ LAYOUTS = 64
 
 
 class Ring:
-    """Slots that are filled and emptied in turn, in a file of :func:`shared_file`.
+    """Slots, in a file of :func:`shared_file`.
 
     Which slots are filled is not told here but by the records of a line.
     """
 
     def __init__(self, file: int) -> None:
-        memory = torch.frombuffer(mmap.mmap(file, os.fstat(file).st_size), dtype=torch.uint8)
-        self.nbytes = len(memory) // SLOTS
-        self._slots: tuple[torch.Tensor, ...] = memory.split(self.nbytes)
+        self._memory = memoryview(mmap.mmap(file, os.fstat(file).st_size))
+        self.nbytes = len(self._memory) // SLOTS
+        self._slots: tuple[torch.Tensor, ...] = torch.frombuffer(self._memory, dtype=torch.uint8).split(self.nbytes)
         self._views: list[dict[Layout, tuple[torch.Tensor, ...]]] = [{} for _ in self._slots]
 
-    def views(self, turn: int, layout: Layout) -> tuple[torch.Tensor, ...]:
-        """The tensors of the message whose ``turn`` it is, counted from 0. They are made once for every slot."""
-        known = self._views[turn % SLOTS]
+    def views(self, slot: int, layout: Layout) -> tuple[torch.Tensor, ...]:
+        """The tensors of a message in a slot. They are made once for every slot."""
+        known = self._views[slot]
         if layout not in known:
             if len(known) == LAYOUTS:
                 known.clear()
-            known[layout] = layout.views(self._slots[turn % SLOTS])
+            known[layout] = layout.views(self._slots[slot])
         return known[layout]
+
+    def write(self, slot: int, parts: Sequence[Part]) -> None:
+        """Fills a slot with the parts of a value."""
+        write_parts(self._bytes(slot), parts)
+
+    def read(self, slot: int) -> list[bytearray]:
+        """Copies of the parts in a slot."""
+        return read_parts(self._bytes(slot))
+
+    def _bytes(self, slot: int) -> memoryview:
+        return self._memory[slot * self.nbytes : (slot + 1) * self.nbytes]
 
 
 def shared_file(nbytes: int) -> int:

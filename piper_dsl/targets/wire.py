@@ -1,7 +1,7 @@
 """How the ranks are connected: who sends to whom, and what all of them agree about.
 
-Where all ranks are on one machine they have lines to each other. Else, and on GPUs, they meet in process groups,
-which also sum gradients.
+Processes of one machine have lines to each other. Where ranks are on several, and for messages on GPUs, they meet in
+process groups, which also sum gradients.
 """
 
 from __future__ import annotations
@@ -13,26 +13,35 @@ import torch
 from ..runtime.shared import SharedGroup
 from .group_links import GroupLinks
 from .groups import Groups, WirePlan, joined_store
+from .line import DRIVER
 from .links import Links
-from .meeting import on_one_machine, opened
+from .meeting import Meeting
 from .neighbours import Neighbours
 
 __all__ = ["Wire"]
 
 
 class Wire:
-    """One rank's end of everything. All ranks make theirs at once."""
+    """One rank's end of everything. All ranks make theirs at once; ``node`` is the one of Ray's that it is on."""
 
-    def __init__(self, rank: int, plan: WirePlan) -> None:
+    def __init__(self, rank: int, plan: WirePlan, node: str) -> None:
         store = joined_store(plan)
-        near = plan.device == "cpu" and on_one_machine(rank, plan.ranks, store)
-        self._near = Neighbours(rank, opened(rank, _peers(rank, plan), store)) if near else None
-        pairs = () if near else plan.pairs
-        self._groups = None if near and not plan.summing else Groups(rank, replace(plan, pairs=pairs), store)
+        ranks = set(range(plan.ranks))
+        with Meeting(rank, store, node) as meeting:
+            near = meeting.near({DRIVER} | ranks if plan.graph else ranks)
+            self._together = ranks <= near
+            # A program's ranks have lines to all or to none, those of a graph to whomever they lead.
+            lined = near if self._together or plan.graph else set()
+            self.neighbours = Neighbours(rank, meeting.connect(_peers(rank, plan) & lined))
+        self._by_lines = self._together and plan.device == "cpu"
+        # What carries the messages of a graph is not ours.
+        pairs = () if self._by_lines or plan.graph else plan.pairs
+        grouped = bool(pairs or plan.summing) or not self._together
+        self._groups = Groups(rank, replace(plan, pairs=pairs), store) if grouped else None
 
     def links(self, bounded: bool) -> Links:
         """What carries messages. ``bounded``: the program also runs where a send waits for its receive."""
-        return self._near or GroupLinks(self._far, bounded)
+        return self.neighbours if self._groups is None or self._by_lines else GroupLinks(self._groups, bounded)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
@@ -40,7 +49,7 @@ class Wire:
 
     def total(self, number: float) -> float:
         """The number, summed over all ranks."""
-        return self._near.total(number) if self._near else self._far.total(number)
+        return self.neighbours.total(number) if self._together else self._far.total(number)
 
     def start(self, group: SharedGroup, part: torch.Tensor) -> None:
         """Begins to sum a tensor in place over the ranks of a group, in the background."""
@@ -61,7 +70,7 @@ class Wire:
 
 
 def _peers(rank: int, plan: WirePlan) -> set[int]:
-    """The ranks that a rank talks to; those of its messages, and rank 0 to everyone."""
+    """The processes that a rank talks to: those of its messages, rank 0 to everyone, and the driver of a graph."""
     talks = {other for pair in plan.pairs if rank in pair for other in pair}
-    talks |= set(range(plan.ranks)) if rank == 0 else {0}
+    talks |= {DRIVER, *range(plan.ranks)} if rank == 0 else {DRIVER, 0}
     return talks - {rank}

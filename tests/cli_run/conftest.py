@@ -45,7 +45,7 @@ def invoke(folder: Path) -> Invoke:
 def start(folder: Path) -> Start:
     """Runs a Python program in a process of its own: ``start(["-m", "piper_dsl.cli.main", …])``."""
 
-    def call(arguments: Sequence[str], seconds: float = 80.0) -> subprocess.CompletedProcess[str]:
+    def call(arguments: Sequence[str], seconds: float = 110.0) -> subprocess.CompletedProcess[str]:
         process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=folder,

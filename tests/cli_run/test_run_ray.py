@@ -51,7 +51,7 @@ def loss(found, signs, wanted):
 """
 
 
-@pytest.mark.parametrize(("target", "loads"), [("ray-dag", ()), ("ray-program", ()), ("ray-program", LOADED)])
+@pytest.mark.parametrize(("target", "loads"), [("ray-dag", ()), ("ray-program", LOADED)])
 def test_a_model_of_ones_own_trains_on_ray_as_in_one_process(
     target: str, loads: tuple[str, ...], start: Start, folder: Path
 ) -> None:

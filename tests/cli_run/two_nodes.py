@@ -83,7 +83,7 @@ def _from_python() -> None:
         found = _losses(target=target, strategy="strict-spread")
         difference = max(abs(a - b) for a, b in zip(found, wanted, strict=True))
         _say(f"{target} {'agrees' if difference < 1e-5 else f'is off by {difference}'}")
-    _say([_nodes("strict-pack", 2), _nodes("pack", 4)])
+    _say(_nodes("pack", 4))
     _say(_refusal(3, num_gpus=1))
     with _pipeline([nn.Linear(3, 3)], target="ray-program", num_gpus=1):
         _say(_refusal(2))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 from runtime_processes import rank_processes
-from runtime_warm import warm_ranks
+from runtime_warm import WarmActors, warm_ranks
 
 
 @pytest.fixture(scope="session")
@@ -26,10 +26,18 @@ def ray_instance() -> Iterator[None]:
         ray.shutdown()
 
 
+@pytest.fixture(scope="session")
+def warm_actors(ray_instance: None) -> Iterator[WarmActors]:
+    """Four actors."""
+    actors = WarmActors(4)
+    yield actors
+    actors.end()
+
+
 @pytest.fixture(scope="module")
-def warm(ray_instance: None) -> Iterator[None]:
-    """Pipelines of the module on target ray-program share four actors."""
-    with warm_ranks(4):
+def warm(warm_actors: WarmActors) -> Iterator[None]:
+    """Pipelines of the module on Ray run on actors that are there already, one after the other."""
+    with warm_ranks(warm_actors):
         yield
 
 

@@ -42,7 +42,7 @@ def title(pid: int) -> str:
         return ""
 
 
-_TITLES = ("ray::_RankActor", "ray::_PackingActor", "ray::_ProgramActor")
+_TITLES = ("ray::_RankActor", "ray::_ProgramActor")
 
 
 def rank_processes() -> set[int]:

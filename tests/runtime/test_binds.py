@@ -34,7 +34,7 @@ SCHEDULES = {
 }
 schedules = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 
-_Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", *ENDING]})
+_Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", ENDING]})
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_only_edges_between_ranks_carry_the_hint(
     for call in calls:
         for child in call._get_all_child_nodes():
             readers.setdefault(id(child), set()).add(_actor(call))
-    operations = [call for call in calls if call.get_method_name() not in ENDING]
+    operations = [call for call in calls if call.get_method_name() != ENDING]
     crossing = {id(c) for c in operations if readers.get(id(c), {_actor(c)}) != {_actor(c)}}
     hinted = {id(node) for node in nodes if node.type_hint is not None and node.type_hint.requires_accelerator()}
     assert len(crossing) == _crossing(schedule)
@@ -101,13 +101,13 @@ def test_every_operation_is_one_call_and_every_call_is_read(schedule: piper.Sche
     output = bind_graph(plan, actors[: schedule.ranks])
     nodes = _nodes(output)
     calls = [node for node in nodes if isinstance(node, ClassMethodNode)]
-    assert len(calls) == len(schedule) + (1 + len(ENDING)) * schedule.ranks  # and load and the end of every rank
+    assert len(calls) == len(schedule) + 2 * schedule.ranks  # and load and the end of every rank
     assert sum(isinstance(node, InputNode) for node in nodes) == 1
     assert sum(isinstance(node, InputAttributeNode) for node in nodes) == schedule.ranks
     read = {id(child) for node in nodes for child in node._get_all_child_nodes()}
     assert [node for node in nodes if id(node) not in read] == [output]
     assert isinstance(output, MultiOutputNode)
-    assert [node.get_method_name() for node in output._get_all_child_nodes()] == [ENDING[-1]] * schedule.ranks
+    assert [node.get_method_name() for node in output._get_all_child_nodes()] == [ENDING] * schedule.ranks
 
 
 @schedules

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -123,6 +125,46 @@ def test_an_optimizer_that_raises_stops_the_pipeline(target: str) -> None:
         assert only(error).code == "P712"
         assert message in only(error).message
         assert only(error).help == "make a new one"
+
+
+class Full(RunningMean):
+    """Has no memory left where its third step begins."""
+
+    begun = 0
+
+    def buffers(self, recurse: bool = True) -> Iterator[torch.Tensor]:
+        self.begun += sys._getframe(1).f_code.co_name == "begin"
+        if self.begun == 3:
+            self.begun += 1
+            raise MemoryError("no room")
+        return super().buffers(recurse)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_step_that_a_rank_cannot_begin_leaves_no_trace(target: str) -> None:
+    # Optimizers step in every second step, the fourth among them; rank 1 of each replica cannot begin the third.
+    arguments = {"loss_fn": first_and_last, "optimizer": sgd, "accumulate": 2, "replicas": 2, "timeout": 60.0}
+
+    def pipeline_of(second: nn.Module, target: str) -> piper.Pipeline:
+        torch.manual_seed(0)
+        stages = [Dense().double(), second.double(), Dense().double(), Dense().double()]
+        stages[1].load_state_dict(Dense().double().state_dict(), strict=False)
+        return piper.Pipeline(stages, written(REDUCED), target=target, **arguments)
+
+    with pipeline_of(RunningMean(), "local") as undisturbed:
+        losses = [undisturbed.step(*_whole_batch(seed)) for seed in range(4)]
+        wanted = undisturbed.state_dict()
+    with pipeline_of(Full(), target) as pipeline:
+        found = [pipeline.step(*_whole_batch(seed)) for seed in (0, 1)]
+        before = pipeline.state_dict()
+        with pytest.raises(piper.PipeError) as error:
+            pipeline.step(*_whole_batch(9))
+        assert only(error).message == "rank 1: stage 1, forward (F) of microbatch 0: MemoryError: no room"
+        assert_close(pipeline.state_dict(), before, 0.0)
+        found += [pipeline.step(*_whole_batch(seed)) for seed in (2, 3)]
+        assert found == close(losses, EXACT)
+        assert_close(pipeline.state_dict(), wanted, EXACT)
+        assert pipeline.held() == [0] * 4
 
 
 def _smooth() -> list[nn.Module]:

@@ -21,7 +21,7 @@ from piper_dsl.runtime.batch import signature, split_batch
 from piper_dsl.runtime.launch import rank_specs
 from piper_dsl.runtime.rank import Rank
 from piper_dsl.runtime.settings import Settings
-from piper_dsl.targets import group_links, wire
+from piper_dsl.targets import group_links, meeting, wire
 from piper_dsl.targets.groups import WirePlan
 from piper_dsl.targets.interpreter import Interpreter
 
@@ -64,7 +64,7 @@ def _moody(first: nn.Module) -> _Job:
 def _ranks(rank: int, ports: Mapping[tuple[str, str], int], jobs: Mapping[str, _Job], results: Any) -> None:
     """One rank of all jobs on all transports, in a process of its own."""
     torch.set_num_threads(1)
-    wire.on_one_machine = lambda *_: False
+    meeting.Meeting.near = lambda *_: set()  # type: ignore[method-assign]
     group_links.KNOWN = 2
     results.put((rank, {(name, how): _run(rank, port, jobs[name], how) for (name, how), port in ports.items()}))
 
@@ -73,7 +73,7 @@ def _run(rank: int, port: int, job: _Job, transport: str) -> Results:
     schedule, program = job.schedule, lower(job.schedule)
     runner = Rank(rank_specs(job.stages, schedule, program, MSE, None, Settings())[rank])
     plan = WirePlan("127.0.0.1", port, 2, "cpu", ((0, 1), (1, 0)), (), transport)
-    interpreter = Interpreter(runner, program, wire.Wire(rank, plan))
+    interpreter = Interpreter(runner, program, wire.Wire(rank, plan, "here"))
     found: Results = []
     for step, batch in enumerate(job.batches):
         cut = split_batch(step, *batch, schedule.microbatches, schedule.graph, schedule.placement)

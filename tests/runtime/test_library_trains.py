@@ -22,13 +22,13 @@ def _still(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.0)
 
 
-def _trains_as_one_process(name: str, target: str, transport: str = "auto") -> None:
+def _trains_as_one_process(name: str, target: str) -> None:
     schedule = piper.load(name, **SIZES[name])
     stages = mixed(schedule.stages)
     evaluates = name == "forward_only"
     batches = [mixed_batch(2 * schedule.microbatches, seed) for seed in range(3)]
     losses, state = trained_whole(stages, MSE, _still if evaluates else sgd, batches)
-    arguments = {"loss_fn": MSE, "optimizer": None if evaluates else sgd, "target": target, "transport": transport}
+    arguments = {"loss_fn": MSE, "optimizer": None if evaluates else sgd, "target": target}
     with piper.Pipeline(stages, schedule, timeout=60.0, **arguments) as pipeline:
         found = []
         for batch in batches:
@@ -47,10 +47,6 @@ def test_trains_as_one_process(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_trains_as_one_process_on_ray_program(name: str, warm: None) -> None:
-    _trains_as_one_process(name, "ray-program")
-
-
-@pytest.mark.parametrize("transport", ["shared-memory", "gloo"])
-def test_copies_of_stages_train_on_ray_dag(transport: str) -> None:
-    _trains_as_one_process("chimera", "ray-dag", transport)
+@pytest.mark.parametrize("target", ["ray-program", "ray-dag"])
+def test_trains_as_one_process_on_ray(target: str, name: str, warm: None) -> None:
+    _trains_as_one_process(name, target)

@@ -1,23 +1,32 @@
-"""Lines between the ranks of one machine: what is sent arrives, however large, and no one waits for ever."""
+"""Lines between processes of one machine: what is sent arrives, however large, and no one waits for ever."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch.distributed import TCPStore
 
 from piper_dsl.ir.operations import Kind
 from piper_dsl.runtime.message import Message
 from piper_dsl.targets.actions import Transfer
+from piper_dsl.targets.line import DRIVER
+from piper_dsl.targets.meeting import Meeting
 from piper_dsl.targets.neighbours import Neighbours
 from piper_dsl.targets.ring import LAYOUTS, SLOTS
 
 MANY = 5 * SLOTS
+LIMIT = 30.0
+"""Seconds after which something hangs."""
 
 
 @contextmanager
@@ -176,3 +185,180 @@ def test_a_rank_that_is_gone_is_named() -> None:
             _take(rank, 1, 0)
         with pytest.raises(ConnectionError, match="rank 1 closed its connection"):
             _send(rank, 1, 0, torch.zeros(1))
+
+
+def test_values_of_any_kind_and_size_arrive_between_messages() -> None:
+    values = [None, "x", list(range(100)), np.arange(100_000), RuntimeError("no"), np.arange(7)]
+    received: list[Any] = []
+
+    def send(rank: Neighbours) -> None:
+        for tag, value in enumerate(values):
+            rank.write(1, tag, value)
+            rank.write(1, 100 + tag, Message(7, 2, 3, tag, (torch.full((tag,), 1.0),), (True,)))
+
+    def take(rank: Neighbours) -> None:
+        # The last is asked for first.
+        received.extend(rank.read(0, tag) for tag in reversed(range(len(values))))
+        received.extend(rank.read(0, 100 + tag) for tag in range(len(values)))
+
+    with _ranks(2) as ranks:
+        _together(lambda: send(ranks[0]), lambda: take(ranks[1]))
+    assert list(map(repr, reversed(received[: len(values)]))) == list(map(repr, values))
+    for tag, message in enumerate(received[len(values) :]):
+        assert (message.step, message.source, message.target, message.microbatch) == (7, 2, 3, tag)
+        assert message.tensors[0].tolist() == [1.0] * tag
+
+
+def test_slots_are_emptied_by_who_need_not_wait() -> None:
+    with _ranks(2) as ranks:
+        for tag in range(SLOTS):
+            ranks[0].write(1, tag, tag)
+        ranks[1].read(0, 0)
+        for tag in range(SLOTS):
+            # What has come is taken out with every message, though it is asked for later.
+            ranks[0].write(1, SLOTS + tag, tag)
+            ranks[1].read(0, SLOTS + tag)
+        assert [ranks[1].read(0, tag) for tag in range(1, SLOTS)] == list(range(1, SLOTS))
+
+
+def test_a_tag_that_comes_again_too_early_is_an_error() -> None:
+    with _ranks(2) as ranks:
+        ranks[0].write(1, 3, "first")
+        ranks[0].write(1, 3, "second")
+        with pytest.raises(RuntimeError, match="message 3 arrived once more before it was taken"):
+            ranks[1].read(0, 4)
+
+
+def test_who_waits_sleeps_and_is_woken_or_gives_up() -> None:
+    with _ranks(2) as ranks:
+        threading.Timer(0.5, ranks[0].write, (1, 3, "x")).start()
+        used = time.thread_time()
+        assert ranks[1].read(0, 3, LIMIT) == "x"
+        assert time.thread_time() - used < 0.05
+        for seconds in (0.01, 0):
+            with pytest.raises(TimeoutError, match=f"nothing arrived within {seconds} s"):
+                ranks[1].read(0, 4, seconds)
+
+
+def test_closing_lets_go_who_waits_here_and_there() -> None:
+    with _ranks(2) as ranks:
+        threading.Timer(0.1, ranks[0].close).start()
+        with pytest.raises(ConnectionError, match="rank 0 closed its connection"):
+            ranks[1].read(0, 1, LIMIT)
+        with pytest.raises(ConnectionError, match="rank 1 closed its connection"):
+            ranks[0].read(1, 1, LIMIT)
+
+
+def test_memory_is_let_go_of_while_somebody_still_knows_the_lines() -> None:
+    before = _mapped()
+    with _ranks(2) as ranks:
+        for tag in range(3):
+            ranks[0].write(1, tag, b"some bytes")
+        assert ranks[1].read(0, 0) == b"some bytes"
+        assert _mapped() == before + 2
+        for rank in ranks:
+            rank.release()
+        assert _mapped() == before
+        with pytest.raises(ConnectionError, match="the lines of this process are gone"):
+            ranks[1].read(0, 1)
+
+
+def _mapped() -> int:
+    """How often this process has mapped memory of messages."""
+    return Path("/proc/self/maps").read_text().count("memfd:piper-dsl")
+
+
+@pytest.fixture
+def store() -> TCPStore:
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def test_processes_meet_by_machine_and_node(store: TCPStore) -> None:
+    # The driver and two ranks on one node, a third on another; all four at once.
+    nodes = {DRIVER: "a", 0: "a", 1: "b", 2: "a"}
+    found: dict[int, tuple[set[int], dict[int, socket.socket]]] = {}
+
+    def meet(number: int) -> None:
+        own = TCPStore("127.0.0.1", store.port, is_master=False)
+        with Meeting(number, own, nodes[number]) as meeting:
+            near = meeting.near(nodes)
+            found[number] = near, meeting.connect(near - {number})
+
+    _together(*(lambda number=number: meet(number) for number in nodes))  # type: ignore[misc]
+    assert {number: near for number, (near, _) in found.items()} == {
+        DRIVER: {DRIVER, 0, 2},
+        0: {DRIVER, 0, 2},
+        1: {1},
+        2: {DRIVER, 0, 2},
+    }
+    lines = {number: Neighbours(number, connections) for number, (_, connections) in found.items()}
+    for one in (DRIVER, 0, 2):
+        for other in lines[one].peers:
+            lines[one].write(other, one, f"{one} to {other}")
+            assert lines[other].read(one, one, LIMIT) == f"{one} to {other}"
+    for line in lines.values():
+        line.release()
+
+
+def test_the_driver_is_named_as_such() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    there.close()
+    with here, pytest.raises(ConnectionError, match="the driver closed its connection"):
+        Neighbours(0, {DRIVER: here}).read(DRIVER, 1)
+
+
+def test_memory_is_what_is_under_way() -> None:
+    large = b"x" * 1_000_000
+    with _ranks(2) as ranks:
+        for tag in range(2 * SLOTS):
+            ranks[0].write(1, tag, large)
+            assert ranks[1].read(0, tag) == large
+            # An answer brings the slot back.
+            ranks[1].write(0, tag, tag)
+            assert ranks[0].read(1, tag) == tag
+        assert 1_000_000 < _resident() < 1_200_000
+
+
+def _resident() -> int:
+    """Bytes of the memory of messages of which this process has touched most."""
+    found, mine = [0], False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            mine = "memfd:piper-dsl" in line
+        elif mine and line.startswith("Rss:"):
+            found.append(1024 * int(line.split()[1]))
+    return max(found)
+
+
+def test_a_line_is_as_it_was_behind_what_cannot_be_sent() -> None:
+    with _ranks(2) as ranks:
+        _send(ranks[0], 1, 0, torch.full((4,), 1.0))
+        with pytest.raises(NotImplementedError):
+            _send(ranks[0], 1, 1, torch.empty(4, device="meta"))
+        _send(ranks[0], 1, 2, torch.full((4,), 2.0))
+        assert [_take(ranks[1], 0, tag).tolist() for tag in (0, 2)] == [[1.0] * 4, [2.0] * 4]
+
+
+def test_a_message_that_autograd_knows_leaves_its_slot_alone() -> None:
+    with _ranks(2) as ranks:
+        for tag in range(2):
+            _send(ranks[0], 1, tag, torch.ones(3, requires_grad=True))
+            assert not _take(ranks[1], 0, tag).requires_grad
+
+
+def test_an_end_spreads_to_who_waits_for_who_waits() -> None:
+    with _ranks(3) as ranks:
+        ranks[0].close()
+        with pytest.raises(ConnectionError, match="rank 0 closed its connection"):
+            ranks[1].read(0, 1, LIMIT)
+        # Rank 2 waits for rank 1, which is not coming any more.
+        with pytest.raises(ConnectionError):
+            ranks[2].read(1, 1, LIMIT)
+
+
+def test_who_waits_while_lines_are_let_go_of_is_told() -> None:
+    for _ in range(20):
+        with _ranks(2) as ranks:
+            threading.Timer(0.005, ranks[1].release).start()
+            with pytest.raises(ConnectionError):
+                ranks[1].read(0, 1, LIMIT)

@@ -13,7 +13,8 @@ from runtime_reference import EXACT, close, trained_whole
 from torch import nn
 
 import piper_dsl as piper
-from piper_dsl.targets.inbox import Inbox
+from piper_dsl.targets import ray_dag
+from piper_dsl.targets.graph_channels import GraphChannels
 
 LIMIT = 60.0
 WATCHED = 1.5
@@ -29,13 +30,18 @@ def _seconds(pids: Iterable[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize("inboxes", [True, False], ids=["inboxes", "Ray's channels"])
+class FarChannels(GraphChannels):
+    """As between nodes, and where processes may not talk to each other."""
+
+    def near(self, number: int) -> frozenset[int]:
+        return frozenset()
+
+
+@pytest.mark.parametrize("channels", [GraphChannels, FarChannels], ids=["lines", "Ray's channels"])
 def test_who_waits_does_not_spin(
-    inboxes: bool, own_ranks: Callable[[], set[int]], monkeypatch: pytest.MonkeyPatch
+    channels: type[GraphChannels], own_ranks: Callable[[], set[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not inboxes:
-        # As between nodes, and where processes may not open each other's files.
-        monkeypatch.setattr(Inbox, "reaches", lambda self, addresses: False)
+    monkeypatch.setattr(ray_dag, "GraphChannels", channels)
     batch, stages = mixed_batch(4, 0), mixed(2)
     losses, _ = trained_whole(stages, nn.functional.mse_loss, sgd, [batch] * 3)
     arguments = {"loss_fn": nn.functional.mse_loss, "optimizer": sgd, "target": "ray-dag", "timeout": LIMIT}

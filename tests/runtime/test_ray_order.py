@@ -19,7 +19,7 @@ from piper_dsl.targets.bind_graph import bind_graph
 from piper_dsl.targets.gloo_communicator import GlooCommunicator
 from piper_dsl.targets.own_order import OrderWarning, compile_in_order, orders_of
 
-_Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", *ENDING]})
+_Stub = type("Stub", (), {name: lambda self, *values: None for name in [*METHODS.values(), "load", ENDING]})
 
 
 @pytest.fixture(scope="module")

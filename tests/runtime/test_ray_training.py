@@ -1,13 +1,10 @@
-"""Target ray-dag against one process; every pipeline starts actors, so each test looks at all there is to see."""
+"""Target ray-dag against one process."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 import torch
 from runtime_models import WIDTH, Bare, Dense, Linear, Mix, first_and_last, mixed, mixed_batch, sgd
-from runtime_processes import eventually
 from runtime_reference import (
     EXACT,
     SINGLE,
@@ -25,18 +22,15 @@ from torch import nn
 
 import piper_dsl as piper
 
-pytestmark = pytest.mark.usefixtures("ray_instance")
+pytestmark = pytest.mark.usefixtures("warm")
 
 MSE = nn.functional.mse_loss
-Ranks = Callable[[], set[int]]
 LIMIT = 60.0
 """Seconds a step may take, so that a hang ends as an error."""
-GONE = 10.0
-"""Seconds after close() in which the last process may still be on its way out."""
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved_1f1b", "zb_h1"])
-def test_trains_as_one_process(name: str, own_ranks: Ranks) -> None:
+def test_trains_as_one_process(name: str) -> None:
     # Four tensors on every boundary, two of them without a gradient (case B14).
     schedule = piper.load(name, p=2, m=4)
     stages = mixed(schedule.stages)
@@ -60,8 +54,6 @@ def test_trains_as_one_process(name: str, own_ranks: Ranks) -> None:
             assert_close(one, copy, 0.0)
         assert not torch.equal(states[0][0]["linear.bias"], states[-1][0]["linear.bias"])
         assert set(pipeline.last.losses) == {(schedule.stages - 1, i) for i in range(4)}
-        assert len(own_ranks()) == 2
-    assert eventually(lambda: not own_ranks(), GONE)
 
 
 def test_a_vee_with_two_stages_per_rank_without_optimizer() -> None:
@@ -152,21 +144,6 @@ def test_a_graph_that_forks_and_joins_across_ranks() -> None:
         assert_close(pipeline.gradients(), wanted, EXACT)
         assert pipeline.held() == [0] * 3
         assert pipeline.evaluate(x, y) == close(loss.item(), EXACT)
-
-
-@pytest.mark.parametrize("name", ["1f1b", "interleaved_1f1b"])
-def test_the_accelerators_path_trains_as_one_process(name: str, own_ranks: Ranks) -> None:
-    schedule = piper.load(name, p=2, m=4)
-    stages = mixed(schedule.stages)
-    batches = [mixed_batch(8, seed) for seed in range(3)]
-    losses, state = trained_whole(stages, MSE, sgd, batches)
-    arguments = {"loss_fn": MSE, "optimizer": sgd, "target": "ray-dag", "timeout": LIMIT, "transport": "gloo"}
-    with piper.Pipeline(stages, schedule, **arguments) as pipeline:
-        assert [pipeline.step(*batch) for batch in batches] == close(losses, EXACT)
-        assert_close(pipeline.state_dict(), state, EXACT)
-        assert operations(pipeline) == rows(schedule)
-        assert pipeline.held() == [0, 0]
-    assert eventually(lambda: not own_ranks(), GONE)
 
 
 def test_float32_large_messages_and_a_rank_without_parameters() -> None:
