@@ -174,6 +174,10 @@ class Line:
         if self._owed >= _OWED:
             self._say(_Said.TAKEN)
 
+    def release(self) -> None:
+        """Lets go of the memory, whoever still knows the line: an error remembers all who were called."""
+        self._outgoing = self._incoming = None
+
     def _say(
         self,
         said: _Said,

@@ -146,6 +146,8 @@ class Neighbours:
     def release(self) -> None:
         """Lets go of all connections and memory, whoever still knows these lines: nobody uses them any more."""
         self.close()
+        for line in self._lines.values():
+            line.release()
         self._by_file.clear()
         self._lines.clear()
         for connection in self._connections.values():

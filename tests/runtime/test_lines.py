@@ -362,3 +362,17 @@ def test_who_waits_while_lines_are_let_go_of_is_told() -> None:
             threading.Timer(0.005, ranks[1].release).start()
             with pytest.raises(ConnectionError):
                 ranks[1].read(0, 1, LIMIT)
+
+
+def test_memory_is_let_go_of_while_an_error_remembers_who_used_it() -> None:
+    before = _mapped()
+    with _ranks(2) as ranks:
+        ranks[0].write(1, 0, "x")
+        ranks[1].read(0, 0)
+        ranks[0].close()
+        with pytest.raises(ConnectionError) as error:
+            ranks[1].read(0, 1, LIMIT)
+        for rank in ranks:
+            rank.release()
+        assert _mapped() == before
+        assert error.traceback
