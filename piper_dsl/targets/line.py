@@ -133,7 +133,10 @@ class Line:
         self._say(_Said.NUMBER, value=number)
 
     def hear(self) -> None:
-        """Waits for one record. Raises ConnectionError where the other end is gone."""
+        """Waits for one record.
+
+        Raises ConnectionError where the other end is gone, and RuntimeError for a tag that has not been taken yet.
+        """
         try:
             data, extra, _, _ = self._socket.recvmsg(_RECORD.size, _FILE, socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
