@@ -4,9 +4,10 @@ First table: 1F1B with stages that sleep 20 ms forward and 40 ms backward, so co
 from the first start of an operation to the last end, measured on the ranks; beside it the ideal, and the simulation
 replayed with the durations that were measured. `step` is what the driver sees: with several steps in a call, the call's
 time by their number. For PyTorch, under torchrun with gloo, it is what passes between two barriers. Optimizers step in
-all of them. Second table:
-transformer blocks on two ranks, one thread each; the simulation with the median durations of every other step against
-the median of the steps between. It needs two idle cores.
+all of them.
+
+Second table: transformer blocks on two ranks, one thread each; the simulation with what operations took in every other
+step against the median of the steps between. It needs two idle cores.
 
     python benchmarks/fidelity.py                     # both tables, about 2 minutes
     python benchmarks/fidelity.py --size 4x8 --steps 3

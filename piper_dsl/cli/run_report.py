@@ -142,7 +142,7 @@ def _print(result: Result) -> None:
             f"{times.predicted * 1e3:.1f} ms predicted (ratio {times.makespan / times.predicted:.2f})"
         )
         terminal.print(f"       {times.step * 1e3:.1f} ms per step as the driver sees it")
-        terminal.print("       predicted: simulated with the operations' median durations in every other step;")
+        terminal.print("       predicted: simulated with what operations took in every other step;")
         terminal.print("       measured: the median of the steps between")
     if result.whole:
         terminal.print(f"check  largest difference of losses to one process: {_difference(result):.2e}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -95,21 +95,22 @@ class StepReport:
 
 
 def measured_costs(reports: Sequence[StepReport]) -> Costs:
-    """Costs in seconds, as measured, for :func:`piper_dsl.simulate`: medians over the steps of one schedule.
+    """Costs in seconds, as measured, for :func:`piper_dsl.simulate`, from steps of one schedule.
 
-    The duration of every kind on every stage; as overhead, what passes on a rank between an operation and
-    the next that has all it needs; as latency, what passes beyond that until a result reaches a rank that
-    waits for it.
+    Each is a mean within a step, as a makespan is a sum of durations, and the median of these over the steps, as
+    one that was disturbed is not to count. The duration of every kind on every stage; as overhead, what passes on a
+    rank between an operation and the next that has all it needs; as latency, what passes beyond that until a result
+    reaches a rank that waits for it.
     """
     schedule = reports[0].schedule
     spent = np.stack([report.times[:, 1] - report.times[:, 0] for report in reports])
     kinds: dict[str, Any] = {}
     for kind in (Kind(int(number)) for number in np.unique(schedule.kind) if number not in TRANSFERS):
         by_stage = [spent[:, (schedule.kind == kind) & (schedule.stage == s)] for s in range(schedule.stages)]
-        kinds[kind.name] = [float(np.median(x)) if x.size else 0.0 for x in by_stage]
+        kinds[kind.name] = [_typical(steps) for steps in by_stage]
     gaps = [_gaps(report) for report in reports]
-    overhead = _median(np.concatenate([ready for ready, _ in gaps]))
-    latency = _median(np.concatenate([waited for _, waited in gaps])) - overhead
+    overhead = _typical([ready for ready, _ in gaps])
+    latency = _typical([waited for _, waited in gaps]) - overhead
     return Costs(latency=max(0.0, latency), overhead=overhead, **kinds)
 
 
@@ -127,5 +128,7 @@ def _gaps(report: StepReport) -> tuple[np.ndarray, np.ndarray]:
     return (start - free)[ready], (start - arrived)[waited]
 
 
-def _median(values: np.ndarray) -> float:
-    return max(0.0, float(np.median(values))) if len(values) else 0.0
+def _typical(steps: Iterable[np.ndarray]) -> float:
+    """The median of the means of steps; 0 where none has any values."""
+    means = [values.mean() for values in steps if values.size]
+    return max(0.0, float(np.median(means))) if means else 0.0

@@ -15,8 +15,9 @@ from torch import nn
 import piper_dsl as piper
 from piper_dsl.draw.text import timeline_text
 from piper_dsl.ir.profile import read_profile
-from piper_dsl.runtime.measure import measured_costs
+from piper_dsl.runtime.measure import StepReport, measured_costs
 from piper_dsl.runtime.profile import profile_text
+from piper_dsl.runtime.report import RankReport
 
 MSE = nn.functional.mse_loss
 
@@ -53,6 +54,20 @@ def test_costs_of_a_step_predict_it_and_a_profile_says_the_same(tmp_path: object
     path = tmp_path / "costs.toml"
     path.write_text(profile_text(costs, path.name, "measured"))
     assert read_profile(str(path)) == costs
+
+
+def test_costs_are_means_within_a_step_and_medians_over_steps() -> None:
+    # One rank, one operation after the other; the last forward takes long, and so does everything in the last step.
+    schedule = piper.load("gpipe", p=1, m=4)
+    durations = np.where(schedule.kind == piper.Kind.F, [1, 1, 1, 5, 0, 0, 0, 0, 0], 3.0)
+    ends = np.cumsum(durations)
+    operations = np.stack([schedule.kind, schedule.stage, schedule.microbatch], axis=1).astype(np.int32)
+    reports = [
+        StepReport(schedule, (RankReport({}, operations, slow * np.stack([ends - durations, ends], axis=1)),), 1.0)
+        for slow in (1.0, 1.0, 100.0)
+    ]
+    costs = dict(measured_costs(reports).kinds)
+    assert (costs[(piper.Kind.F,)], costs[(piper.Kind.B,)]) == ((2.0,), (3.0,))
 
 
 @pytest.mark.parametrize("name", ["zb_v", "dualpipev"])
