@@ -8,6 +8,7 @@ is never touched. What a record tells of was written before it was said, and is 
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import socket
@@ -56,7 +57,7 @@ class _Said(IntEnum):
 
 
 class Line:
-    """One end of the line to rank ``peer``. :meth:`hear` fills ``arrived``, by tag, and ``numbers``."""
+    """One end of the line to ``peer``, a rank or DRIVER. :meth:`hear` fills ``arrived``, by tag, and ``numbers``."""
 
     def __init__(self, peer: int, connection: socket.socket) -> None:
         self.arrived: dict[int, Arrival] = {}
@@ -113,19 +114,21 @@ class Line:
         if layout not in self._told:
             if len(self._told) == LAYOUTS:
                 self._told.clear()
-            self._told[layout] = len(self._told)
+            number = len(self._told)
             with open(os.memfd_create("piper-dsl", os.MFD_CLOEXEC), "wb") as file:
                 pickle.dump(layout, file)
                 file.flush()
-                self._say(_Said.LAYOUT, number=self._told[layout], file=file.fileno())
+                self._say(_Said.LAYOUT, number=number, file=file.fileno())
+            self._told[layout] = number
         return self._told[layout]
 
     def _room(self, nbytes: int) -> Ring:
         """The ring for a message: a larger one, for both ends, where it does not fit into the one before."""
         if self._outgoing is None or nbytes > self._outgoing.nbytes:
             with open(shared_file(nbytes), "r+b") as file:
-                self._outgoing = Ring(file.fileno())
+                ring = Ring(file.fileno())
                 self._say(_Said.RING, file=file.fileno())
+            self._outgoing = ring
         return self._outgoing
 
     def tell(self, number: float) -> None:
@@ -135,7 +138,8 @@ class Line:
     def hear(self) -> None:
         """Waits for one record.
 
-        Raises ConnectionError where the other end is gone, and RuntimeError for a tag that has not been taken yet.
+        Raises ConnectionError where the other end is gone, RuntimeError for a tag that has not been taken yet, and
+        OSError where memory cannot be shared.
         """
         try:
             data, extra, _, _ = self._socket.recvmsg(_RECORD.size, _FILE, socket.MSG_CMSG_CLOEXEC)
@@ -210,6 +214,8 @@ class Line:
 
 
 def _file(extra: list[tuple[int, int, bytes]]) -> int:
-    """The file that came with a record."""
+    """The file that came with a record. Raises OSError where this process may not open any more."""
+    if not extra:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     number: int = struct.unpack("i", extra[0][2])[0]
     return number

@@ -9,9 +9,10 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..runtime.message import Message
 from .actions import Transfer
@@ -19,6 +20,24 @@ from .line import Arrival, Line
 from .parts import from_parts, to_parts
 
 __all__ = ["Neighbours"]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _spreading(method: Callable[Concatenate[Neighbours, P], T]) -> Callable[Concatenate[Neighbours, P], T]:
+    """Where it finds an end gone, it closes all lines: whoever waits for this process waits in vain."""
+
+    @wraps(method)
+    def spread(neighbours: Neighbours, /, *arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return method(neighbours, *arguments, **named)
+        except ConnectionError:
+            neighbours.close()
+            raise
+
+    return spread
 
 
 class Neighbours:
@@ -43,16 +62,12 @@ class Neighbours:
         while self._listen(0):
             pass
 
+    @_spreading
     def _listen(self, seconds: float | None = None) -> bool:
         """Waits until somebody says something, and hears all who do; whether anybody did within some time."""
         saying = self._poll.poll(None if seconds is None else 1e3 * seconds)
-        try:
-            for file, _ in saying:
-                _known(self._by_file, file).hear()
-        except ConnectionError:
-            # Whoever waits for this process waits for one that will not come: they are told too.
-            self.close()
-            raise
+        for file, _ in saying:
+            _known(self._by_file, file).hear()
         return bool(saying)
 
     def _line(self, peer: int) -> Line:
@@ -83,6 +98,7 @@ class Neighbours:
         """Starts a step. Messages say themselves what they are, so nothing is to be learnt of its data."""
         self._step = step
 
+    @_spreading
     def send(self, transfer: Transfer, message: Message | None) -> None:
         """Sends a message, once there is a slot for it."""
         self._free(transfer.peer).send(transfer.tag, self._step, message)
@@ -103,6 +119,7 @@ class Neighbours:
 
     # --- values of a graph -------------------------------------------------------------------
 
+    @_spreading
     def write(self, peer: int, tag: int, value: Any) -> None:
         """Sends a value, once there is a slot for it: a message as its tensors, anything else pickled."""
         line = self._free(peer)
@@ -121,16 +138,20 @@ class Neighbours:
     def total(self, number: float) -> float:
         """The sum of a number over all ranks; rank 0 has a line to each, adds them up and tells the others."""
         if self.number:
-            self._lines[0].tell(number)
+            self._tell([0], number)
             return self._told(0)
-        others = sorted(peer for peer in self._lines if peer > 0)
+        others = sorted(peer for peer in self.peers if peer > 0)
         found = sum(map(self._told, others), start=number)
-        for peer in others:
-            self._lines[peer].tell(found)
+        self._tell(others, found)
         return found
 
+    @_spreading
+    def _tell(self, peers: Iterable[int], number: float) -> None:
+        for peer in peers:
+            self._line(peer).tell(number)
+
     def _told(self, peer: int) -> float:
-        numbers = self._lines[peer].numbers
+        numbers = self._line(peer).numbers
         while not numbers:
             self._listen()
         return numbers.popleft()

@@ -77,12 +77,12 @@ class RayDagTarget(RayTarget):
         self._compile(crew, batch_bytes(batches) + HEADROOM)
 
     def _environment(self, batches: Sequence[Batch]) -> dict[str, Any]:
-        """Ray's options for actors that messages may reach through channels of Ray's: how large these are.
+        """Ray's options for actors that use channels of Ray's, for accelerators or between nodes: how large these are.
 
         Ray reads that where a channel's writer lives; an argument would reach the driver only.
         """
         by_lines = has_lines() and len(ray.nodes()) == 1
-        largest = None if by_lines else largest_message(self._specs, batches)
+        largest = None if by_lines and not self._hinted else largest_message(self._specs, batches)
         if largest is None:
             return {}
         return {"runtime_env": {"env_vars": {"RAY_CGRAPH_buffer_size_bytes": str(largest + HEADROOM)}}}

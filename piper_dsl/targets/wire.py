@@ -41,7 +41,8 @@ class Wire:
 
     def links(self, bounded: bool) -> Links:
         """What carries messages. ``bounded``: the program also runs where a send waits for its receive."""
-        return self.neighbours if self._groups is None or self._by_lines else GroupLinks(self._groups, bounded)
+        # Without groups there are lines, or nothing to carry: one rank on a GPU.
+        return self.neighbours if self._by_lines or self._groups is None else GroupLinks(self._groups, bounded)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import threading
 import time
@@ -354,6 +356,35 @@ def test_an_end_spreads_to_who_waits_for_who_waits() -> None:
         # Rank 2 waits for rank 1, which is not coming any more.
         with pytest.raises(ConnectionError):
             ranks[2].read(1, 1, LIMIT)
+
+
+def test_an_end_that_a_sender_finds_spreads_too() -> None:
+    with _ranks(3) as ranks:
+        # Its other end hears nothing of this before it is told.
+        ranks[0]._connections[1].shutdown(socket.SHUT_RDWR)
+        with pytest.raises(ConnectionError, match="rank 0 closed its connection"):
+            ranks[1].write(0, 1, "x")
+        with pytest.raises(ConnectionError, match="rank 1 closed its connection"):
+            ranks[2].read(1, 1, LIMIT)
+
+
+@pytest.mark.parametrize("what", ["layout", "ring"])
+def test_what_could_not_be_told_is_told_again(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # There is no room for another open file, once.
+    real, left = os.memfd_create, {"layout": 0, "ring": 1}
+
+    def full(*arguments: Any) -> int:
+        left[what] -= 1
+        if left[what] == -1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(*arguments)
+
+    with _ranks(2) as ranks:
+        monkeypatch.setattr(os, "memfd_create", full)
+        with pytest.raises(OSError, match="Too many open files"):
+            _send(ranks[0], 1, 0, torch.full((4,), 1.0))
+        _send(ranks[0], 1, 1, torch.full((4,), 2.0))
+        assert _take(ranks[1], 0, 1).tolist() == [2.0] * 4
 
 
 def test_who_waits_while_lines_are_let_go_of_is_told() -> None:

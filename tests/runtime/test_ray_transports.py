@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from runtime_models import mixed, mixed_batch, sgd
@@ -11,6 +12,7 @@ from runtime_reference import EXACT, assert_close, close, operations, rows, trai
 from torch import nn
 
 import piper_dsl as piper
+from piper_dsl.targets.ray_dag import RayDagTarget
 
 pytestmark = pytest.mark.usefixtures("ray_instance")
 
@@ -41,3 +43,14 @@ def test_a_graph_trains_as_one_process_and_leaves_none(
         assert pipeline.held() == [0] * p
         assert len(own_ranks()) == p
     assert eventually(lambda: not own_ranks(), GONE)
+
+
+@pytest.mark.parametrize(("transport", "sized"), [("shared-memory", False), ("gloo", True)])
+def test_channels_of_rays_are_no_larger_than_needed_where_there_are_any(transport: str, sized: bool) -> None:
+    arguments = {"loss_fn": MSE, "optimizer": sgd, "target": "ray-dag", "transport": transport}
+    with piper.Pipeline(mixed(2), piper.load("1f1b", p=2, m=4), **arguments) as pipeline:
+        target = cast(RayDagTarget, pipeline._target)
+        environment = target._environment(pipeline._cut(*mixed_batch(8, 0), training=True))
+    assert ("runtime_env" in environment) == sized
+    if sized:
+        assert 4096 < int(environment["runtime_env"]["env_vars"]["RAY_CGRAPH_buffer_size_bytes"]) < 8192
