@@ -6,6 +6,7 @@ polite waiting to other nodes, and Ray's for what stays in a process.
 
 from __future__ import annotations
 
+import copy
 import secrets
 import time
 import weakref
@@ -65,7 +66,8 @@ class GraphChannels(ChannelOutputType):
             readers = [reader for _, reader in others]
             far = _PackingChannel(PoliteChannel(CompositeChannel(writer, readers, 1, driver_actor_id), self))
             ways.update({number: far for number, _ in others})
-        return _GraphChannel(self.ranks, ways)
+        distinct = set(ways.values())
+        return distinct.pop() if len(distinct) == 1 else _GraphChannel(self.ranks, ways)
 
     def near(self, number: int) -> Set[int]:
         """To whom lines lead from here, where rank ``number`` or the driver is."""
@@ -91,8 +93,16 @@ def _lines(graph: str, number: int) -> Neighbours:
         raise RayChannelError("the lines of this process are gone") from None
 
 
-class _GraphChannel(ChannelInterface):
-    """One call's result, by reader."""
+class _Channel(ChannelInterface):
+    """Any of ours, as Ray also uses it."""
+
+    def release_buffer(self, timeout: float | None = None) -> None:
+        """Drops the next value unread."""
+        self.read(timeout)
+
+
+class _GraphChannel(_Channel):
+    """One call's result, where it goes more than one way: by reader."""
 
     def __init__(self, ranks: Mapping[str, int], ways: Mapping[int, ChannelInterface]) -> None:
         self._ranks = ranks
@@ -128,16 +138,12 @@ class _GraphChannel(ChannelInterface):
     def read(self, timeout: float | None = None) -> Any:
         return self._own.read(timeout)
 
-    def release_buffer(self, timeout: float | None = None) -> None:
-        """Drops the next value unread."""
-        self._own.read(timeout)
-
     def close(self) -> None:
         for way in self._distinct:
             way.close()
 
 
-class _LineChannel(ChannelInterface):
+class _LineChannel(_Channel):
     """What goes by a line from one process to another, under a tag of its own."""
 
     def __init__(self, graph: str, writer: int, reader: int, tag: int) -> None:
@@ -182,8 +188,11 @@ class _LineChannel(ChannelInterface):
                 lines.close()
 
 
-class _PackingChannel(ChannelInterface):
-    """A channel in which messages travel as bytes, which are pickled faster than tensors."""
+class _PackingChannel(_Channel):
+    """A channel in which messages travel as bytes, which are pickled faster than tensors.
+
+    What Ray's channels give are views on their memory, which the next value may overwrite; here it is copied.
+    """
 
     def __init__(self, channel: ChannelInterface) -> None:
         self._channel = channel
@@ -202,7 +211,7 @@ class _PackingChannel(ChannelInterface):
 
     def read(self, timeout: float | None = None) -> Any:
         value = self._channel.read(timeout)
-        return value.message() if isinstance(value, Packed) else value
+        return value.message() if isinstance(value, Packed) else copy.deepcopy(value)
 
     def close(self) -> None:
         self._channel.close()
